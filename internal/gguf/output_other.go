@@ -1,0 +1,11 @@
+//go:build !linux
+
+package gguf
+
+import "os"
+
+// openUnnamed reports that this system has no files without a name.
+func openUnnamed(string) (*os.File, bool) { return nil, false }
+
+// linkUnnamed is never called.
+func linkUnnamed(*os.File, string) error { return os.ErrInvalid }
