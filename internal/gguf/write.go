@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"gollama/internal/pipeline"
 )
 
 // bufferSize is what a [Writer] holds back before it writes, and the piece in which it copies a tensor.
@@ -22,8 +24,8 @@ var ErrClosed = errors.New("gguf: writer is closed")
 // disk is gone. A Writer is for one goroutine at a time.
 type Writer struct {
 	parts   []part
-	outs    []*output // of the parts begun; none for NewWriter
-	dst     io.Writer // for NewWriter
+	outs    []*pipeline.File // of the parts begun; none for NewWriter
+	dst     io.Writer        // for NewWriter
 	bw      *bufio.Writer
 	copyBuf []byte
 	cur     int    // index in parts
@@ -174,12 +176,12 @@ func (w *Writer) beginPart() error {
 	p := &w.parts[w.cur]
 	dst := w.dst
 	if dst == nil {
-		out, err := createOutput(p.path)
+		out, err := pipeline.CreateAtomic(p.path)
 		if err != nil {
 			return err
 		}
 		w.outs = append(w.outs, out)
-		dst = out.f
+		dst = out
 	}
 	w.bw.Reset(dst)
 	w.next, w.written = 0, 0
@@ -345,13 +347,13 @@ func (w *Writer) Close() error {
 		return w.fail(err)
 	}
 	for _, out := range w.outs {
-		if err := out.finish(); err != nil {
+		if err := out.Finish(); err != nil {
 			return w.fail(err)
 		}
 	}
 	// The first shard last: who finds it finds the others.
 	for _, out := range slices.Backward(w.outs) {
-		if err := out.rename(); err != nil {
+		if err := out.Commit(); err != nil {
 			return w.fail(err)
 		}
 	}
@@ -376,7 +378,7 @@ func (w *Writer) fail(err error) error {
 	}
 	w.err = err
 	for _, out := range w.outs {
-		out.discard()
+		out.Abort()
 	}
 	return err
 }

@@ -107,44 +107,6 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestOutput runs both ways of making a file; the one without a name only where the system has it.
-func TestOutput(t *testing.T) {
-	dir := t.TempDir()
-	unnamed, err := createOutput(filepath.Join(dir, "a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("file without a name: %v", unnamed.temp == "")
-	f, err := os.Create(filepath.Join(dir, "temp"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := &output{path: filepath.Join(dir, "b"), f: f, temp: f.Name()}
-	for _, o := range []*output{unnamed, named} {
-		if _, err := o.f.WriteString("data"); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(o.finish(), o.rename()); err != nil {
-			t.Fatal(err)
-		}
-		o.discard()
-	}
-	if got := folder(t, dir); got != "a b" {
-		t.Errorf("got files %q, want a b", got)
-	}
-	o, err := createOutput(filepath.Join(dir, "c"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.finish(); err != nil {
-		t.Fatal(err)
-	}
-	o.discard()
-	if got := folder(t, dir); got != "a b" {
-		t.Errorf("after discard: got files %q, want a b", got)
-	}
-}
-
 func TestWriteErrors(t *testing.T) {
 	tensors := []TensorInfo{
 		{Name: "a", Type: TypeF32, Shape: []uint64{2}},

@@ -1,4 +1,4 @@
-package gguf
+package pipeline
 
 import (
 	"fmt"
@@ -13,7 +13,8 @@ const (
 	atSymlinkFollow = 0x400                          // AT_SYMLINK_FOLLOW
 )
 
-// openUnnamed opens a file without a name in dir. The kernel drops it when the process ends, however that happens.
+// openUnnamed opens a file without a name in dir. The kernel drops it when the
+// process ends, however that happens.
 func openUnnamed(dir string) (*os.File, bool) {
 	f, err := os.OpenFile(dir, os.O_RDWR|oTmpfile, 0o666)
 	if err != nil {

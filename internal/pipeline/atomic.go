@@ -1,0 +1,177 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// ErrNotRegular is the cause of refusing to replace a directory, device, pipe or socket.
+var ErrNotRegular = errors.New("not a regular file")
+
+// File is an output that gets its name when it is complete: until Commit the
+// old file, if there is one, stays as it is. Write, ReadFrom, Seek and the
+// like are those of [os.File].
+type File struct {
+	*os.File
+	path     string // where the file goes, symbolic links followed
+	temp     string // its present name; empty while it has none or after Commit
+	finished bool   // synced, named and closed
+	done     bool   // committed or aborted
+}
+
+// CreateAtomic begins a file that will replace path, in the same folder: a
+// symbolic link at path stays and its target, existing or not, is replaced.
+// Permissions of an existing file are kept. On systems that have files without
+// a name, a process that dies leaves nothing behind; elsewhere it leaves
+// .gollama-*.tmp. The error wraps ErrNotRegular when path names something
+// other than a regular file, and otherwise that of the system.
+//
+// The caller ends it with Commit or Abort; deferring Abort is right in all cases.
+func CreateAtomic(path string) (*File, error) {
+	return create(path, openUnnamed)
+}
+
+func create(path string, unnamed func(dir string) (*os.File, bool)) (*File, error) {
+	target, mode, err := resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	o := &File{path: target}
+	if f, ok := unnamed(filepath.Dir(target)); ok {
+		o.File = f
+	}
+	for o.File == nil {
+		temp := tempName(target)
+		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		o.File, o.temp = f, temp
+	}
+	if mode != 0 {
+		if err := o.Chmod(mode); err != nil {
+			o.Abort()
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// maxLinks is how many symbolic links Linux follows in a path (MAXSYMLINKS).
+const maxLinks = 40
+
+// resolve returns the file that path stands for and, if it exists, its permissions.
+// filepath.EvalSymlinks would not do: it fails on a link whose target is yet to be made.
+func resolve(path string) (string, fs.FileMode, error) {
+	for range maxLinks {
+		st, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) && path != "" {
+			return path, 0, nil
+		}
+		if err != nil {
+			return "", 0, err
+		}
+		if st.Mode()&fs.ModeSymlink == 0 {
+			if !st.Mode().IsRegular() {
+				return "", 0, &fs.PathError{Op: "create", Path: path, Err: ErrNotRegular}
+			}
+			return path, st.Mode().Perm(), nil
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			return "", 0, err
+		}
+		if !filepath.IsAbs(to) {
+			// Not filepath.Join: it would clean "link/.." away, where link may lead elsewhere.
+			to = filepath.Dir(path) + string(filepath.Separator) + to
+		}
+		path = to
+	}
+	return "", 0, &fs.PathError{Op: "create", Path: path, Err: errors.New("too many symbolic links")}
+}
+
+// tempName returns a name that is free in all likelihood.
+func tempName(path string) string {
+	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".gollama-%016x.tmp", rand.Uint64()))
+}
+
+// Finish brings the data to disk and closes the file, which has a temporary
+// name from then on. Commit does it too; call it apart to finish several files
+// before the first of them gets its name. On an error the file is dropped.
+func (o *File) Finish() error {
+	if o.done {
+		return fs.ErrClosed
+	}
+	if o.finished {
+		return nil
+	}
+	if err := o.finish(); err != nil {
+		o.Abort()
+		return err
+	}
+	o.finished = true
+	return nil
+}
+
+func (o *File) finish() error {
+	if err := o.Sync(); err != nil {
+		return err
+	}
+	if o.temp == "" {
+		temp := tempName(o.path)
+		if err := linkUnnamed(o.File, temp); err != nil {
+			return err
+		}
+		o.temp = temp
+	}
+	return o.File.Close()
+}
+
+// Commit gives the file its name, in place of what had it. On an error the
+// file is dropped and the old one is untouched. A second call, and one after
+// Abort, returns an error.
+func (o *File) Commit() error {
+	if err := o.Finish(); err != nil {
+		return err
+	}
+	// What was a file when the output began may have become a folder since; rename refuses that.
+	if err := os.Rename(o.temp, o.path); err != nil {
+		o.Abort()
+		return err
+	}
+	o.temp, o.done = "", true
+	// The data is safe either way; that the name survives a power cut is best effort, not all systems can.
+	if dir, err := os.Open(filepath.Dir(o.path)); err == nil {
+		_ = dir.Sync()
+		_ = dir.Close()
+	}
+	return nil
+}
+
+// Abort closes the file and leaves no trace of it. After Commit, and on nil, it does nothing.
+func (o *File) Abort() {
+	if o == nil || o.done {
+		return
+	}
+	o.done = true
+	if !o.finished {
+		_ = o.File.Close()
+	}
+	if o.temp != "" {
+		_ = os.Remove(o.temp)
+	}
+}
+
+// Close is Abort: a file that was not committed does not come into being.
+// It hides that of os.File, which would leave the temporary name behind.
+func (o *File) Close() error {
+	o.Abort()
+	return nil
+}
