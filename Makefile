@@ -1,0 +1,63 @@
+# gollama. `make` alone lists the targets.
+
+GO      ?= go
+MODEL   ?=
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Our own pages and the C++ runtime are in the binary; only libc stays outside.
+LDFLAGS := -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
+
+.DEFAULT_GOAL := help
+.PHONY: help setup engine build test test-nocgo lint bench peers demo check-long clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what the build needs (Debian as root), or say what is missing
+	@tools/engine/setup.sh
+
+engine: ## build the pinned llama.cpp libraries into the cache and link them as .engine
+	@tools/engine/build.sh
+
+build: engine ## build ./gollama
+	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o gollama ./cmd/gollama
+
+test: engine ## run all tests
+	$(GO) test ./...
+
+test-nocgo: ## run the tests of what is pure Go
+	CGO_ENABLED=0 $(GO) test ./...
+
+lint: engine .bin/staticcheck .bin/errcheck ## gofmt, go vet, staticcheck, errcheck, import rules
+	@out=$$(gofmt -l cmd internal tools); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	cd tools && $(GO) vet ./...
+	.bin/staticcheck ./...
+	cd tools && ../.bin/staticcheck ./...
+	.bin/errcheck -ignoretests ./...
+	$(GO) test ./internal/lint
+
+.bin/staticcheck: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../.bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+
+.bin/errcheck: tools/go.mod tools/go.sum
+	cd tools && $(GO) build -o ../.bin/errcheck github.com/kisielk/errcheck
+
+peers: ## build llama.cpp's own tools from the same pin, for golden files and benchmarks
+	@tools/peers/build.sh
+
+bench: build ## compare speed and memory with the peers, side by side
+	@PEERS="llama-completion llama-bench llama-quantize" tools/peers/build.sh
+	cd tools && $(GO) run ./peers/bench $(BENCH)
+
+demo: ## print a story: make demo MODEL=path.gguf
+	@[ -n "$(MODEL)" ] || { echo "demo: error: no model is built in yet"; echo "hint: make demo MODEL=path/to/model.gguf"; exit 1; } >&2
+	@$(MAKE) --no-print-directory build
+	./gollama run -m "$(MODEL)" -p "Once upon a time" -n 64 --temp 0
+
+check-long: build ## the slow checks: race detector, and 500 equal runs on a loaded machine (MODEL=path.gguf)
+	$(GO) test -race ./internal/...
+	tools/engine/check.sh
+	[ -z "$(MODEL)" ] || tools/peers/repeat.sh "$(MODEL)"
+
+clean: ## remove what was built here; the cache folder stays
+	rm -rf gollama .bin .engine .peers
