@@ -1,0 +1,120 @@
+//go:build cgo
+
+package engine
+
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// SetLoRA applies exactly these adapters, or none of them and returns an error;
+// nil removes all. It clears the memory, whose contents came from other weights.
+func (c *Context) SetLoRA(list []LoRAInfo) error {
+	if c == nil || c.ptr == nil {
+		return ErrClosed
+	}
+	if err := c.loadLoRAs(list); err != nil {
+		return err
+	}
+	var a arena
+	defer a.free()
+	ptrs := make([]unsafe.Pointer, len(list))
+	scales := make([]C.float, len(list))
+	for i, l := range list {
+		ptrs[i], scales[i] = c.loras[l.Path], C.float(l.Scale)
+	}
+	var e C.gl_err
+	if !C.gl_lora_set(c.ptr, cArray(&a, ptrs), cArray(&a, scales), C.int(len(list)), &e) {
+		return &Error{Op: "apply LoRA adapters", Msg: "the engine failed: " + errText(&e)}
+	}
+	c.set = slices.Clone(list)
+	c.ClearMemory()
+	return nil
+}
+
+// LoRAs returns the adapters that are applied.
+func (c *Context) LoRAs() []LoRAInfo { return slices.Clone(c.set) }
+
+// loadLoRAs loads those adapters that are not loaded yet.
+func (c *Context) loadLoRAs(list []LoRAInfo) error {
+	seen := map[string]bool{}
+	for _, l := range list {
+		if !finite(l.Scale) {
+			return &Error{Op: "load LoRA adapter", Path: l.Path, Msg: "its scale is not a finite number"}
+		}
+		if seen[l.Path] {
+			return &Error{Op: "load LoRA adapter", Path: l.Path, Msg: "it is given twice"}
+		}
+		seen[l.Path] = true
+		if c.loras[l.Path] != nil {
+			continue
+		}
+		if err := checkLoRA(l.Path, &c.m.file); err != nil {
+			return err
+		}
+		p, err := c.loadLoRA(l.Path)
+		if err != nil {
+			return err
+		}
+		c.loras[l.Path] = p
+	}
+	return nil
+}
+
+func (c *Context) loadLoRA(path string) (unsafe.Pointer, error) {
+	var a arena
+	defer a.free()
+	var e C.gl_err
+	var p unsafe.Pointer
+	cause := captured(func() { p = C.gl_lora_load(c.m.ptr, a.str(path), &e) })
+	if p != nil {
+		return p, nil
+	}
+	msg := errText(&e)
+	if msg == "" {
+		msg = cause
+	}
+	if msg == "" {
+		msg = "the engine cannot load it"
+	}
+	return nil, &Error{Op: "load LoRA adapter", Path: path, Msg: msg, Err: ErrModel}
+}
+
+// SetControlVector adds the weighted sum of the vectors to the hidden state
+// after layers start to end, counted from 1; -1 means the first and the last.
+// No vectors remove what was set. It clears the memory.
+func (c *Context) SetControlVector(list []ControlVectorInfo, start, end int) error {
+	if c == nil || c.ptr == nil {
+		return ErrClosed
+	}
+	var e C.gl_err
+	if len(list) == 0 {
+		C.gl_cvec_set(c.ptr, nil, 0, 0, 0, 0, &e)
+		c.ClearMemory()
+		return nil
+	}
+	info := c.m.info
+	start, end, err := layerRange(start, end, info.NLayer)
+	if err != nil {
+		return err
+	}
+	sum, err := sumControlVectors(list, info.Arch, info.NEmbd, info.NLayer)
+	if err != nil {
+		return err
+	}
+	var ok C.bool
+	cause := captured(func() {
+		ok = C.gl_cvec_set(c.ptr, (*C.float)(unsafe.Pointer(&sum[0])), C.size_t(len(sum)), C.int(info.NEmbd), C.int(start), C.int(end), &e)
+	})
+	if !ok {
+		return &Error{Op: "apply control vectors", Path: list[0].Path, Msg: "the engine failed: " + errText(&e) + cause}
+	}
+	c.ClearMemory()
+	return nil
+}

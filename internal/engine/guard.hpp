@@ -1,0 +1,28 @@
+// What the shim's source files share.
+#pragma once
+
+#include "shim.h"
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+
+// Runs f; an exception becomes an error and the result bad.
+template <typename T, typename F> T guard(gl_err * err, T bad, F f) {
+    err->code   = GL_OK;
+    err->msg[0] = 0;
+    try {
+        return f();
+    } catch (const std::exception & e) {
+        err->code = GL_FAIL;
+        snprintf(err->msg, sizeof(err->msg), "%s", e.what());
+    } catch (...) {
+        err->code = GL_FAIL;
+        snprintf(err->msg, sizeof(err->msg), "unknown C++ exception");
+    }
+    return bad;
+}
+
+// Runs f on a thread with a stack of 1 GiB, of which only the pages used cost anything. The
+// tokenizers' regular expressions and the grammar and schema parsers recurse with their input.
+void gl_on_big_stack(const std::function<void()> & f);

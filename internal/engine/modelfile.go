@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"syscall"
+
+	"gollama/internal/gguf"
+)
+
+// modelFile is what LoadModel needs of the GGUF header.
+type modelFile struct {
+	paths  []string
+	arch   string
+	shapes map[string][4]uint64
+}
+
+// notModels says what a file is that has this general.type or architecture.
+var notModels = map[string]string{
+	"adapter":       "it is a LoRA adapter, not a model",
+	"imatrix":       "it is an importance matrix, not a model",
+	"mmproj":        "it is a multimodal projector (mmproj), not a model",
+	"clip":          "it is a multimodal projector (mmproj), not a model",
+	"controlvector": "it is a control vector, not a model",
+}
+
+// checkModelFile opens path as a model and returns what it found. llama.cpp
+// asserts on some damaged files; those must not reach it.
+func checkModelFile(path string) (modelFile, error) {
+	bad := func(msg string) (modelFile, error) {
+		return modelFile{}, &Error{Op: "load model", Path: path, Msg: msg, Err: ErrModel}
+	}
+	if path == "" {
+		return bad("no model file was given")
+	}
+	if msg := notRegular(path); msg != "" {
+		return bad(msg)
+	}
+	f, err := gguf.OpenModel(path)
+	if err != nil {
+		return modelFile{}, fileError("load model", path, err)
+	}
+	defer f.Close()
+	arch, ok := f.Str("general.architecture")
+	kind, _ := f.Str("general.type")
+	for _, name := range []string{kind, arch} {
+		if msg := notModels[name]; msg != "" {
+			return bad(msg)
+		}
+	}
+	if !ok {
+		return bad("it is not a model: the key general.architecture is missing")
+	}
+	if msg := checkTokens(f); msg != "" {
+		return bad(msg)
+	}
+	m := modelFile{paths: f.Paths, arch: arch, shapes: make(map[string][4]uint64, len(f.Tensors))}
+	for _, t := range f.Tensors {
+		m.shapes[t.Name] = shape4(t)
+	}
+	return m, nil
+}
+
+// shape4 pads a shape with ones.
+func shape4(t gguf.TensorInfo) [4]uint64 {
+	s := [4]uint64{1, 1, 1, 1}
+	copy(s[:], t.Shape)
+	return s
+}
+
+// checkTokens looks for a token list that llama_vocab::impl::load asserts on:
+// it must have no token twice.
+func checkTokens(f *gguf.File) string {
+	tokens, ok := f.Strings("tokenizer.ggml.tokens")
+	if !ok {
+		return "" // llama.cpp has an error for that
+	}
+	seen := make(map[string]struct{}, len(tokens))
+	for i, t := range tokens {
+		if t == "" {
+			t = fmt.Sprintf("[EMPTY_%d]", i)
+		}
+		if _, dup := seen[t]; dup {
+			return fmt.Sprintf("its vocabulary has the token %q twice", t)
+		}
+		seen[t] = struct{}{}
+	}
+	if len(tokens) == 0 {
+		return "its vocabulary is empty"
+	}
+	return ""
+}
+
+// notRegular says what is wrong with a path that is no readable file, briefly.
+func notRegular(path string) string {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return osCause(err)
+	case st.IsDir():
+		return "it is a directory"
+	case !st.Mode().IsRegular():
+		return "it is not a regular file"
+	}
+	return ""
+}
+
+// osCause returns the reason of err without the path, which the caller names.
+func osCause(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "no such file"
+	case errors.As(err, &errno):
+		return errno.Error()
+	}
+	return err.Error()
+}
+
+// fileError makes an error of package gguf, which names the path itself, one
+// of ours.
+func fileError(op, path string, err error) error {
+	var pe *fs.PathError
+	var fe *gguf.FormatError
+	e := &Error{Op: op, Path: path, Msg: err.Error(), Err: ErrModel}
+	switch {
+	case errors.As(err, &pe):
+		e.Path, e.Msg = pe.Path, osCause(pe.Err)
+	case errors.As(err, &fe):
+		// Its own text, which names the shard of a split model.
+		return &pathError{msg: err.Error(), err: ErrModel}
+	}
+	return e
+}
+
+// pathError is an error whose text has the path already.
+type pathError struct {
+	msg string
+	err error
+}
+
+func (e *pathError) Error() string { return e.msg }
+func (e *pathError) Unwrap() error { return e.err }
+
+func finite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }

@@ -1,0 +1,167 @@
+// The C side of package engine: plain C functions over llama.cpp and its common library.
+// Every function that can throw catches what is thrown and reports it in gl_err.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct llama_model;
+struct llama_vocab;
+typedef struct gl_ctx gl_ctx;         // a llama_context, its thread pools and its abort flag
+typedef struct gl_sampler gl_sampler; // a common_sampler
+
+// code 0 is success.
+typedef struct { int code; char msg[1000]; } gl_err;
+
+enum { GL_OK = 0, GL_FAIL = 1 };
+
+// ---- process (shim.cpp) ----
+void gl_init(void);
+void gl_log_level(int level);              // highest level handed to Go, 0 none
+void gl_capture_begin(void);               // start to remember error lines
+void gl_capture_end(char * dst, size_t n); // the first one since begin, or ""
+bool gl_numa_init(int strategy);
+
+int32_t * gl_flag_new(void); // an int32 that C reads while it computes
+void gl_flag_set(int32_t * f, int32_t v);
+void gl_flag_free(int32_t * f);
+
+// ---- model (shim.cpp) ----
+typedef struct { const char * key; int tag; int64_t i; double f; bool b; const char * s; } gl_kv;
+
+typedef struct {
+    const char ** paths; size_t n_paths;
+    const char ** devices; int n_devices; bool no_devices;
+    const char ** buft_patterns; const char ** bufts; int n_bufts;
+    const gl_kv * kvs; int n_kvs;
+    const float * tensor_split; int n_tensor_split;
+    const uint64_t * fit_target; int n_fit_target;
+    int n_gpu_layers, main_gpu, split_mode, load_mode, lazy_mode;
+    bool vocab_only, check_tensors, no_extra_bufts, no_host, no_alloc;
+    bool fit; uint32_t fit_min_ctx;
+    uintptr_t progress; // cgo.Handle, 0 for none
+    int32_t * cancel;
+} gl_model_params;
+
+typedef struct {
+    uint32_t n_ctx, n_batch, n_ubatch, n_seq_max, n_outputs_max, n_outputs_max_per_seq, yarn_orig_ctx;
+    int rope_scaling, pooling, attention, flash_attn, type_k, type_v;
+    float rope_freq_base, rope_freq_scale, yarn_ext, yarn_attn, yarn_beta_fast, yarn_beta_slow;
+    bool no_kv_offload, no_perf, no_op_offload, swa_full, kv_unified;
+} gl_ctx_params;
+
+typedef struct { int n_threads, prio, poll; bool strict; const int * cpus; int n_cpus; } gl_threads;
+
+// Loads a model. cp is what the context will be made with: fitting reads it, and writes n_ctx.
+struct llama_model * gl_model_load(const gl_model_params * p, gl_ctx_params * cp, gl_err * err);
+void gl_model_free(struct llama_model * m);
+bool gl_have_gpu(void);
+
+typedef struct {
+    uint64_t size, n_params;
+    int n_ctx_train, n_embd, n_layer, n_head, n_head_kv, n_vocab, n_swa, vocab_type;
+    bool has_encoder, has_decoder, recurrent, hybrid, diffusion;
+    int32_t decoder_start;
+} gl_model_info;
+void gl_model_get_info(const struct llama_model * m, gl_model_info * out);
+// Strings: the length, or -1 for none; at most n bytes with the final 0 are written.
+int gl_model_desc(const struct llama_model * m, char * dst, size_t n);
+int gl_model_ftype(const struct llama_model * m, char * dst, size_t n);
+int gl_model_meta_count(const struct llama_model * m);
+int gl_model_meta_key(const struct llama_model * m, int i, char * dst, size_t n);
+int gl_model_meta_val(const struct llama_model * m, const char * key, char * dst, size_t n);
+const char * gl_model_chat_template(const struct llama_model * m, const char * name);
+
+// ---- vocabulary (shim_text.cpp) ----
+typedef struct { int32_t bos, eos, eot, sep, nl, pad, mask; bool add_bos, add_eos, add_sep; } gl_specials;
+void gl_vocab_specials(const struct llama_model * m, gl_specials * out);
+// The number of tokens, or minus the number that did not fit in cap.
+int32_t gl_tokenize(const struct llama_model * m, const char * text, int32_t len, int32_t * out, int32_t cap,
+                    bool add_special, bool parse_special, gl_err * err);
+// The bytes of the pieces, or minus the number that did not fit.
+int64_t gl_pieces(const struct llama_model * m, const int32_t * tokens, int n, bool special, char * dst, int64_t cap, gl_err * err);
+bool gl_is_eog(const struct llama_model * m, int32_t t);
+bool gl_is_control(const struct llama_model * m, int32_t t);
+const char * gl_token_text(const struct llama_model * m, int32_t t);
+float gl_token_score(const struct llama_model * m, int32_t t);
+
+// ---- grammar (shim_text.cpp) ----
+bool gl_grammar_check(const struct llama_model * m, const char * gbnf, gl_err * err);
+// A malloc'd string; *incomplete is malloc'd too and empty if the grammar is exact.
+char * gl_schema_to_grammar(const char * schema, char ** incomplete, gl_err * err);
+
+// ---- context (shim_ctx.cpp) ----
+gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_threads * gen, const gl_threads * batch, gl_err * err);
+void gl_ctx_free(gl_ctx * c);
+bool gl_set_priority(int prio);
+
+typedef struct { int n_ctx, n_ctx_seq, n_batch, n_ubatch, n_seq_max, pooling; bool causal; } gl_ctx_info;
+void gl_ctx_get_info(const gl_ctx * c, gl_ctx_info * out);
+int32_t * gl_ctx_abort_flag(gl_ctx * c);
+
+// llama_decode's or llama_encode's return value; err only for an exception.
+int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq,
+              const int8_t * out, int n, gl_err * err);
+bool gl_warmup(gl_ctx * c, gl_err * err);
+float * gl_logits(gl_ctx * c, int i);
+float * gl_embeddings(gl_ctx * c, int i, int seq);
+
+void gl_mem_clear(gl_ctx * c);
+bool gl_mem_rm(gl_ctx * c, int seq, int p0, int p1);
+void gl_mem_cp(gl_ctx * c, int src, int dst, int p0, int p1);
+void gl_mem_keep(gl_ctx * c, int seq);
+void gl_mem_add(gl_ctx * c, int seq, int p0, int p1, int delta);
+int gl_mem_min(gl_ctx * c, int seq);
+int gl_mem_max(gl_ctx * c, int seq);
+bool gl_mem_can_shift(gl_ctx * c);
+
+// seq < 0 means the whole context.
+size_t gl_state_size(gl_ctx * c, int seq, gl_err * err);
+size_t gl_state_get(gl_ctx * c, int seq, uint8_t * dst, size_t n, gl_err * err);
+size_t gl_state_set(gl_ctx * c, int seq, const uint8_t * src, size_t n, gl_err * err);
+
+typedef struct { double load_ms, prompt_ms, gen_ms; int n_prompt, n_gen; } gl_perf;
+void gl_perf_get(gl_ctx * c, gl_perf * out);
+void gl_perf_reset(gl_ctx * c);
+
+void * gl_lora_load(struct llama_model * m, const char * path, gl_err * err);
+void gl_lora_free(void * adapter);
+bool gl_lora_set(gl_ctx * c, void ** adapters, float * scales, int n, gl_err * err);
+bool gl_cvec_set(gl_ctx * c, const float * data, size_t n, int n_embd, int start, int end, gl_err * err);
+
+// ---- sampler (shim_ctx.cpp) ----
+typedef struct { int32_t token; float bias; } gl_bias;
+
+typedef struct {
+    uint32_t seed;
+    int n_prev, n_probs, min_keep, top_k;
+    float top_p, min_p, xtc_probability, xtc_threshold, typ_p, temp, dynatemp_range, dynatemp_exponent;
+    int penalty_last_n;
+    float penalty_repeat, penalty_freq, penalty_present, dry_multiplier, dry_base;
+    int dry_allowed_length, dry_penalty_last_n;
+    float adaptive_target, adaptive_decay;
+    int mirostat;
+    float top_n_sigma, mirostat_tau, mirostat_eta;
+    bool ignore_eos, no_perf;
+    const char ** dry_breakers; int n_dry_breakers;
+    const int * samplers; int n_samplers;
+    const char * grammar;
+    const gl_bias * biases; int n_biases;
+} gl_sampling;
+
+gl_sampler * gl_sampler_new(const struct llama_model * m, const gl_sampling * p, gl_err * err);
+gl_sampler * gl_sampler_clone(gl_sampler * s, gl_err * err);
+void gl_sampler_free(gl_sampler * s);
+void gl_sampler_reset(gl_sampler * s);
+int32_t gl_sampler_sample(gl_sampler * s, gl_ctx * c, int i, gl_err * err);
+bool gl_sampler_accept(gl_sampler * s, int32_t token, bool generated, gl_err * err);
+char * gl_sampler_describe(gl_sampler * s, gl_err * err); // malloc'd
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,168 @@
+// Vocabulary, grammars and schemas.
+#include "guard.hpp"
+
+#include "json-schema-to-grammar.h"
+#include "json.h"
+#include "llama-grammar.h"
+#include "llama.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include <pthread.h>
+
+static void * run_and_keep(void * data) {
+    auto * job = (std::pair<const std::function<void()> *, std::exception_ptr> *) data;
+    try {
+        (*job->first)();
+    } catch (...) {
+        job->second = std::current_exception();
+    }
+    return nullptr;
+}
+
+void gl_on_big_stack(const std::function<void()> & f) {
+    std::pair<const std::function<void()> *, std::exception_ptr> job(&f, nullptr);
+    pthread_attr_t attr;
+    pthread_t      thread;
+    pthread_attr_init(&attr);
+    // The stack is mapped, not touched, so it costs address space only. Where that is limited
+    // (ulimit -v), a smaller one still serves all but hostile input.
+    int rc = -1;
+    for (size_t size = (size_t) 1 << 30; rc != 0 && size >= ((size_t) 1 << 24); size >>= 1) {
+        pthread_attr_setstacksize(&attr, size);
+        rc = pthread_create(&thread, &attr, run_and_keep, &job);
+    }
+    pthread_attr_destroy(&attr);
+    if (rc != 0) {
+        throw std::runtime_error(std::string("cannot start a thread: ") + strerror(rc));
+    }
+    pthread_join(thread, nullptr);
+    if (job.second) {
+        std::rethrow_exception(job.second);
+    }
+}
+
+void gl_vocab_specials(const struct llama_model * m, gl_specials * o) {
+    const llama_vocab * v = llama_model_get_vocab(m);
+    o->bos     = llama_vocab_bos(v);
+    o->eos     = llama_vocab_eos(v);
+    o->eot     = llama_vocab_eot(v);
+    o->sep     = llama_vocab_sep(v);
+    o->nl      = llama_vocab_nl(v);
+    o->pad     = llama_vocab_pad(v);
+    o->mask    = llama_vocab_mask(v);
+    o->add_bos = llama_vocab_get_add_bos(v);
+    o->add_eos = llama_vocab_get_add_eos(v);
+    o->add_sep = llama_vocab_get_add_sep(v);
+}
+
+int32_t gl_tokenize(const struct llama_model * m, const char * text, int32_t len, int32_t * out, int32_t cap,
+                    bool add_special, bool parse_special, gl_err * err) {
+    return guard(err, (int32_t) 0, [&] {
+        const llama_vocab * v = llama_model_get_vocab(m);
+        int32_t n = 0;
+        gl_on_big_stack([&] { n = llama_tokenize(v, text, len, out, cap, add_special, parse_special); });
+        return n;
+    });
+}
+
+int64_t gl_pieces(const struct llama_model * m, const int32_t * tokens, int n, bool special, char * dst, int64_t cap, gl_err * err) {
+    return guard(err, (int64_t) 0, [&]() -> int64_t {
+        const llama_vocab * v = llama_model_get_vocab(m);
+        int64_t need = 0;
+        bool    fits = true;
+        for (int i = 0; i < n; i++) {
+            const int32_t room = fits ? (int32_t) std::min<int64_t>(cap - need, INT32_MAX) : 0;
+            const int32_t got  = llama_token_to_piece(v, tokens[i], dst + need * (fits ? 1 : 0), room, 0, special);
+            fits = fits && got >= 0;
+            need += got < 0 ? -(int64_t) got : got;
+        }
+        return fits ? need : -need;
+    });
+}
+
+bool gl_is_eog(const struct llama_model * m, int32_t t) { return llama_vocab_is_eog(llama_model_get_vocab(m), t); }
+bool gl_is_control(const struct llama_model * m, int32_t t) { return llama_vocab_is_control(llama_model_get_vocab(m), t); }
+const char * gl_token_text(const struct llama_model * m, int32_t t) { return llama_vocab_get_text(llama_model_get_vocab(m), t); }
+float gl_token_score(const struct llama_model * m, int32_t t) { return llama_vocab_get_score(llama_model_get_vocab(m), t); }
+
+// ---- grammar ----
+
+// parse_space of src/llama-grammar.cpp, which is static there.
+static const char * skip_space(const char * p) {
+    for (;; p++) {
+        if (*p == '#') {
+            p += strcspn(p, "\r\n");
+        }
+        if (*p != ' ' && *p != '\t' && *p != '\r' && *p != '\n') {
+            return p;
+        }
+    }
+}
+
+// llama_grammar_parser::parse prints its errors on stderr, so this is its loop, throwing.
+static void parse_rules(llama_grammar_parser & parser, const char * gbnf) {
+    for (const char * p = skip_space(gbnf); *p;) {
+        p = parser.parse_rule(p);
+    }
+    for (const auto & rule : parser.rules) {
+        if (rule.empty()) {
+            throw std::runtime_error("a rule is not defined");
+        }
+        for (const auto & e : rule) {
+            if (e.type != LLAMA_GRETYPE_RULE_REF || (e.value < parser.rules.size() && !parser.rules[e.value].empty())) {
+                continue;
+            }
+            for (const auto & kv : parser.symbol_ids) {
+                if (kv.second == e.value) {
+                    throw std::runtime_error("rule '" + kv.first + "' is not defined");
+                }
+            }
+        }
+    }
+    if (parser.rules.empty()) {
+        throw std::runtime_error("it has no rules");
+    }
+    if (!parser.symbol_ids.count("root")) {
+        throw std::runtime_error("it has no rule named root");
+    }
+}
+
+bool gl_grammar_check(const struct llama_model * m, const char * gbnf, gl_err * err) {
+    return guard(err, false, [&] {
+        gl_on_big_stack([&] {
+            const llama_vocab *  vocab = m ? llama_model_get_vocab(m) : nullptr;
+            llama_grammar_parser parser(vocab);
+            parse_rules(parser, gbnf);
+            auto rules = parser.c_rules();
+            llama_grammar * g = llama_grammar_init_impl(vocab, rules.data(), rules.size(), parser.symbol_ids.at("root"));
+            if (!g) {
+                throw std::runtime_error("a rule refers to itself on its left side");
+            }
+            const bool none = llama_grammar_get_stacks(g).empty();
+            llama_grammar_free_impl(g);
+            if (none) {
+                throw std::runtime_error("no text matches it");
+            }
+        });
+        return true;
+    });
+}
+
+char * gl_schema_to_grammar(const char * schema, char ** incomplete, gl_err * err) {
+    *incomplete = nullptr;
+    return guard(err, (char *) nullptr, [&] {
+        std::string gbnf, widened;
+        // json_schema_incomplete belongs to the thread that converts.
+        gl_on_big_stack([&] {
+            gbnf = json_schema_to_grammar(common_json::parse(schema), true);
+#ifndef GOLLAMA_UNPATCHED
+            widened = json_schema_incomplete;
+#endif
+        });
+        *incomplete = strdup(widened.c_str());
+        return strdup(gbnf.c_str());
+    });
+}
