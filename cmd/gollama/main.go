@@ -1,0 +1,271 @@
+// Command gollama works with GGUF models: gollama run turns a prompt into
+// text.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set by the build.
+var version = "unknown"
+
+func main() {
+	os.Exit(mainCode())
+}
+
+// mainCode is main without its os.Exit, for the tests.
+func mainCode() int {
+	e := &env{args: os.Args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+	ctx, stop := handleSignals(context.Background())
+	defer stop()
+	return e.main(ctx)
+}
+
+// env is what a subcommand knows of the world.
+type env struct {
+	args   []string
+	stdin  *os.File
+	stdout *os.File
+	stderr io.Writer
+	getenv func(string) string
+
+	out *output // standard output, checked
+}
+
+// command is a subcommand.
+type command struct {
+	name     string
+	synopsis string // after the name
+	short    string // one sentence
+	long     string // what it reads and writes, examples, exit status
+	posArgs  int    // positional arguments it takes
+	noConfig bool   // takes neither config nor environment
+	run      func(ctx context.Context, e *env, o *options, args []string) error
+}
+
+// commands returns the subcommands in the order of the help.
+func commands() []*command {
+	return []*command{runCommand, versionCommand, devicesCommand, completionCommand, manCommand}
+}
+
+func commandNames() []string {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func findCommand(name string) *command {
+	for _, c := range commands() {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+func isCommand(name string) bool { return findCommand(name) != nil }
+
+// main runs a command line and returns its exit code.
+func (e *env) main(ctx context.Context) int {
+	e.out = newOutput(e.stdout)
+	who := "gollama"
+	err := e.dispatch(ctx, &who)
+	if cerr := e.out.finish(); err == nil {
+		err = cerr
+	}
+	code := exitCode(err)
+	if err == nil || errors.Is(err, errBrokenPipe) {
+		return code
+	}
+	e.report(who, err)
+	return code
+}
+
+// report writes an error as its line and a hint.
+func (e *env) report(who string, err error) {
+	var usage *usageError
+	isUsage := errors.As(err, &usage)
+	log := logger(who, e.stderr)
+	log.message("error", oneLine(err))
+	if hint := hintOf(err); hint != "" {
+		log.message("hint", hint)
+	}
+	if isUsage {
+		log.see(who + " --help")
+	}
+}
+
+// dispatch finds the subcommand, reads its settings and runs it.
+func (e *env) dispatch(ctx context.Context, who *string) error {
+	args := e.args[1:]
+	if len(args) == 0 {
+		return usagef("no subcommand given").withHint("gollama run -m FILE -p TEXT")
+	}
+	if isHelp(args[0]) || args[0] == "help" && len(args) == 1 {
+		return e.out.text(rootHelp())
+	}
+	if args[0] == "help" {
+		c := findCommand(args[1])
+		if c == nil || len(args) > 2 {
+			return unknownCommand(args[1])
+		}
+		return e.out.text(commandHelp(c))
+	}
+	if args[0] == "--version" || args[0] == "-version" {
+		args = append([]string{"version"}, args[1:]...)
+	}
+	c := findCommand(args[0])
+	if c == nil {
+		return unknownCommand(args[0])
+	}
+	*who = "gollama " + c.name
+	line, written, help, err := canonical(c.name, args[1:])
+	if err != nil {
+		return err
+	}
+	if help {
+		return e.out.text(commandHelp(c))
+	}
+	values, rest, err := parseWithCLI(c, line)
+	if err != nil {
+		return err
+	}
+	o, err := e.settings(c, values, written)
+	if err != nil {
+		return err
+	}
+	if len(rest) > c.posArgs {
+		return leftOver(c, rest[c.posArgs])
+	}
+	if o.printConfig {
+		if err := o.finish(c.name); err != nil {
+			return err
+		}
+		return writeConfig(e.out, c.name, o)
+	}
+	return c.run(ctx, e, o, rest)
+}
+
+func unknownCommand(name string) error {
+	if strings.HasPrefix(name, "-") {
+		return usagef("%s comes before a subcommand", name).withHint("write gollama run %s ...", name)
+	}
+	e := usagef("unknown subcommand %q", name)
+	for _, n := range commandNames() {
+		if distance(n, name) < 3 {
+			return e.withHint("did you mean %s?", n)
+		}
+	}
+	return e.withHint("the subcommands are %s", strings.Join(commandNames(), ", "))
+}
+
+func leftOver(c *command, arg string) error {
+	e := usagef("unexpected argument %q", arg)
+	if c.name == "run" {
+		return e.withHint("a prompt is given with -p, and quoted if it has blanks")
+	}
+	return e
+}
+
+// settings puts defaults, config file, environment and command line together.
+func (e *env) settings(c *command, values []recorded, written []string) (*options, error) {
+	o := defaultOptions()
+	onLine := argAssignments(values, written)
+	var list []assignment
+	if !c.noConfig {
+		for _, a := range onLine {
+			if a.flag.name == "config" {
+				o.config = a.value
+			}
+		}
+		if o.config != "" {
+			data, err := os.ReadFile(o.config)
+			if err != nil {
+				return nil, usagef("--config: %s", err)
+			}
+			if list, err = configAssignments(c.name, o.config, data); err != nil {
+				return nil, err
+			}
+		}
+		list = append(list, envAssignments(c.name, e.getenv)...)
+	}
+	return o, o.apply(append(list, onLine...))
+}
+
+// recorded is a flag that urfave/cli met, with its value.
+type recorded struct {
+	flag  *flagDef
+	value string
+}
+
+// recorder is the cli.Generic behind every flag: it keeps the order of all
+// flags, which one variable a flag would lose.
+type recorder struct {
+	flag *flagDef
+	list *[]recorded
+}
+
+func (r recorder) Set(s string) error {
+	*r.list = append(*r.list, recorded{r.flag, s})
+	return nil
+}
+
+func (r recorder) String() string { return "" }
+
+// cliFlags makes the flags of a subcommand from the table.
+func cliFlags(cmd string, list *[]recorded) []cli.Flag {
+	var flags []cli.Flag
+	for i := range flagTable {
+		f := &flagTable[i]
+		if !strings.Contains(f.in, " "+cmd+" ") || f.reject != "" {
+			continue
+		}
+		flags = append(flags, &cli.GenericFlag{Name: f.name, Usage: f.help, Category: f.group, Value: recorder{f, list}})
+	}
+	return flags
+}
+
+// parseWithCLI parses canonical arguments. Nothing here writes or exits:
+// errors come back as values, help is ours.
+func parseWithCLI(c *command, args []string) (values []recorded, rest []string, err error) {
+	onUsage := func(_ *cli.Context, err error, _ bool) error {
+		return usagef("%s", oneLine(err))
+	}
+	app := &cli.App{
+		Name:                      "gollama",
+		Usage:                     "work with GGUF models",
+		HideHelp:                  true,
+		HideHelpCommand:           true,
+		HideVersion:               true,
+		DisableSliceFlagSeparator: true,
+		OnUsageError:              onUsage,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		Writer:                    io.Discard,
+		ErrWriter:                 io.Discard,
+		Action: func(*cli.Context) error {
+			return fmt.Errorf("no subcommand")
+		},
+		Commands: []*cli.Command{{
+			Name:         c.name,
+			Usage:        c.short,
+			HideHelp:     true,
+			Flags:        cliFlags(c.name, &values),
+			OnUsageError: onUsage,
+			Action: func(ctx *cli.Context) error {
+				rest = ctx.Args().Slice()
+				return nil
+			},
+		}},
+	}
+	err = app.Run(append([]string{"gollama", c.name}, args...))
+	return values, rest, err
+}

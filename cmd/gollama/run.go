@@ -1,0 +1,486 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"gollama/internal/completion"
+	"gollama/internal/engine"
+	"gollama/internal/engine/ggml"
+	"gollama/internal/gguf"
+	"gollama/internal/pipeline"
+)
+
+var runCommand = &command{
+	name:     "run",
+	synopsis: "-m FILE [flags]",
+	short:    "Turn a prompt into text with a GGUF model.",
+	long: `Reads a model and one prompt: from -p, from -f FILE, or from standard input when
+neither is given and it is no terminal. The prompt's bytes are used as they are.
+Writes the text that follows, and nothing else, to standard output. Messages go
+to standard error.
+
+Examples:
+  gollama run -m model.gguf -p "Once upon a time" -n 32
+  gollama run -m model.gguf -f prompt.txt --temp 0 --format json -o answer.json
+  echo "Once" | gollama run -m model.gguf -j '{"type":"boolean"}'
+
+Flags have the names, defaults and environment variables of llama-completion.
+Differences: the prompt is not echoed (--echo), escapes are not processed (-e),
+stop texts are not written, and only warnings are logged (-lv 2).`,
+}
+
+func init() { runCommand.run = run }
+
+// run is the whole of gollama run once the settings are right.
+func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
+	if err := o.finish("run"); err != nil {
+		return err
+	}
+	if o.Model == "" {
+		return usagef("no model given").withHint("-m FILE.gguf")
+	}
+	if err := checkDevices(o); err != nil {
+		return err
+	}
+	if err := checkTokens(o); err != nil {
+		return err
+	}
+	l, err := setupLogging(e, "gollama run", o)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := readPrompt(ctx, e, l, o); err != nil {
+		return err
+	}
+	warnMachine(l, o)
+	dst, err := openResult(e, o)
+	if err != nil {
+		return err
+	}
+	defer dst.abort()
+	s, err := loadSession(ctx, e, l, o)
+	defer s.close(l)
+	if err != nil {
+		return canceledBy(ctx, err)
+	}
+	res, err := s.generate(ctx, e, l, o, dst)
+	if err != nil {
+		return canceledBy(ctx, err)
+	}
+	if res.FinishReason == completion.FinishCancelled {
+		if dst.file != nil {
+			l.warnf("%s is not written", dst.name)
+		}
+		return context.Cause(ctx)
+	}
+	if err := checkComplete(o, res); err != nil {
+		return err
+	}
+	return dst.commit()
+}
+
+// canceledBy returns the signal that ended the work as the error, if one did.
+func canceledBy(ctx context.Context, err error) error {
+	if errors.Is(err, engine.ErrCanceled) || errors.Is(err, engine.ErrAborted) || errors.Is(err, context.Canceled) {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+	}
+	return err
+}
+
+// readPrompt gets the prompt's bytes into o.Prompt.
+func readPrompt(ctx context.Context, e *env, l *logging, o *options) error {
+	if o.promptGiven {
+		if o.Escape {
+			o.Prompt = unescape(o.Prompt)
+		}
+		return nil
+	}
+	path := o.PromptFile
+	if path == "" {
+		if term.IsTerminal(int(e.stdin.Fd())) {
+			return usagef("no prompt given").withHint(`-p TEXT, -f FILE, or text on standard input; -p "" for none`)
+		}
+		path = "-"
+	}
+	type read struct {
+		data []byte
+		err  error
+	}
+	ch := make(chan read, 1)
+	go func() {
+		data, err := readAll(path, e.stdin)
+		ch <- read{data, err}
+	}()
+	say := time.After(3 * time.Second)
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-say:
+			l.message("info", "reading the prompt from "+inputName(path))
+		case r := <-ch:
+			if r.err != nil {
+				return &inputError{err: fmt.Errorf("prompt: %w", r.err)}
+			}
+			if len(r.data) == 0 {
+				return &inputError{err: fmt.Errorf("the prompt is empty: %s holds nothing", inputName(path)), hint: `-p "" generates from an empty prompt`}
+			}
+			o.Prompt = string(r.data)
+			return nil
+		}
+	}
+}
+
+func inputName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// checkTokens compares the token ids that were given with the vocabulary's
+// size, from the file's header alone. A file that cannot be read is left to
+// the engine, which says more.
+func checkTokens(o *options) error {
+	type use struct {
+		where string
+		id    engine.Token
+	}
+	var uses []use
+	for _, b := range o.Sampling.LogitBias {
+		uses = append(uses, use{"--logit-bias", b.Token})
+	}
+	for _, t := range o.stopTokens {
+		if id, err := strconv.ParseInt(t, 10, 32); err == nil {
+			uses = append(uses, use{"--stop-token", engine.Token(id)})
+		}
+	}
+	if len(uses) == 0 {
+		return nil
+	}
+	f, err := gguf.Open(o.Model)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	v, ok := f.KVs.Get("tokenizer.ggml.tokens")
+	if !ok {
+		return nil
+	}
+	for _, u := range uses {
+		if int(u.id) >= v.Len() {
+			return usagef("%s: token %d is not in the vocabulary of %s, which has %d", u.where, u.id, o.Model, v.Len())
+		}
+	}
+	return nil
+}
+
+// checkDevices compares device names with what there is; remote ones are
+// known only later.
+func checkDevices(o *options) error {
+	if len(o.RPCServers) > 0 || len(o.Devices) == 0 || slices.Equal(o.Devices, []string{"none"}) {
+		return nil
+	}
+	var names []string
+	for _, d := range ggml.Devices() {
+		if d.Type != "cpu" {
+			names = append(names, d.Name)
+		}
+	}
+	for _, d := range o.Devices {
+		if !slices.Contains(names, d) {
+			e := usagef("--device: unknown device %q", d)
+			if len(names) == 0 {
+				return e.withHint("there is no device besides the CPU: leave --device out, or give none")
+			}
+			return e.withHint("the devices are %s", strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// warnMachine says what about this machine makes settings useless or the run
+// slow.
+func warnMachine(l *logging, o *options) {
+	if runtime.GOARCH == "amd64" && !slices.Contains(ggml.CPUFeatures(), "AVX2") {
+		l.warnf("this build uses no AVX2: it will be slow")
+	}
+	gpu := len(o.RPCServers) > 0
+	for _, d := range ggml.Devices() {
+		gpu = gpu || d.Type != "cpu"
+	}
+	if gpu {
+		return
+	}
+	for _, name := range []string{"n-gpu-layers", "split-mode", "tensor-split", "main-gpu"} {
+		if o.isSet(name) && (name != "n-gpu-layers" || o.NGPULayers != 0 && o.NGPULayers != -1) {
+			l.warnf("--%s has no effect: there is no device besides the CPU", name)
+		}
+	}
+}
+
+// session is a loaded model, ready to generate.
+type session struct {
+	model   *engine.Model
+	context *engine.Context
+	sampler *engine.Sampler
+	loadMS  float64
+}
+
+// loadSession loads the model and makes a context and a sampler. What it
+// returns is closed by the caller, also on an error.
+func loadSession(ctx context.Context, e *env, l *logging, o *options) (s *session, err error) {
+	s = &session{}
+	bar := l.progress(e, "loading", "")
+	defer bar.done()
+	p := &o.Params
+	p.LoadProgressCallback = func(share float32) bool {
+		bar.set(float64(share), "")
+		return ctx.Err() == nil
+	}
+	begin := time.Now()
+	if s.model, err = engine.LoadModel(ctx, p); err != nil {
+		return s, err
+	}
+	if s.context, err = engine.NewContext(s.model, p); err != nil {
+		return s, err
+	}
+	if s.sampler, err = engine.NewSampler(s.model, &p.Sampling); err != nil {
+		return s, err
+	}
+	s.loadMS = float64(time.Since(begin).Microseconds()) / 1000
+	bar.done()
+	if train := s.model.Info().NCtxTrain; o.NCtx > train && train > 0 && o.YarnOrigCtx == 0 && o.RopeFreqScale == 0 {
+		l.warnf("-c %d is more than the %d tokens that the model was trained for", o.NCtx, train)
+	}
+	return s, nil
+}
+
+func (s *session) close(l *logging) {
+	if s.sampler != nil {
+		if err := s.sampler.Close(); err != nil {
+			l.warnf("%s", err)
+		}
+	}
+	if s.context != nil {
+		if err := s.context.Close(); err != nil {
+			l.warnf("%s", err)
+		}
+	}
+	if s.model != nil {
+		if err := s.model.Close(); err != nil {
+			l.warnf("%s", err)
+		}
+	}
+}
+
+// stopTokens turns ids and texts into tokens.
+func (s *session) stopTokens(texts []string) ([]engine.Token, error) {
+	v := s.model.Vocab()
+	var list []engine.Token
+	for _, text := range texts {
+		if id, err := strconv.ParseInt(text, 10, 32); err == nil {
+			if int(id) >= v.NTokens() {
+				return nil, usagef("--stop-token: token %d is not in the vocabulary, which has %d", id, v.NTokens())
+			}
+			list = append(list, engine.Token(id))
+			continue
+		}
+		tokens, err := v.Tokenize(text, false, true)
+		if err != nil {
+			return nil, err
+		}
+		if len(tokens) != 1 {
+			return nil, usagef("--stop-token: %q is %d tokens, want one", text, len(tokens)).withHint("--stop ends at any text")
+		}
+		list = append(list, tokens[0])
+	}
+	return list, nil
+}
+
+func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, dst *result) (completion.Result, error) {
+	var none completion.Result
+	stopTokens, err := s.stopTokens(o.stopTokens)
+	if err != nil {
+		return none, err
+	}
+	overflow, err := completion.ParseOverflow(o.overflow)
+	if err != nil {
+		return none, usagef("--on-overflow: %s", err)
+	}
+	if o.VerbosePrompt {
+		if err := s.listPrompt(l, o); err != nil {
+			return none, err
+		}
+	}
+	bar := l.progress(e, "reading the prompt", "tokens")
+	defer bar.done()
+	opt := completion.Options{
+		Prompt: o.Prompt, NPredict: o.NPredict, Stop: o.Antiprompt, StopTokens: stopTokens,
+		Keep: o.NKeep, Overflow: overflow, NProbs: o.logprobs, PromptLogprobs: o.promptLogprobs,
+		Echo: o.DisplayPrompt, Special: o.Special, ParseSpecial: true, Grammar: o.structured(),
+		Progress: func(done, total int) {
+			if done >= total {
+				bar.done()
+				return
+			}
+			bar.set(float64(done)/float64(total), fmt.Sprintf(" of %d tokens", total))
+		},
+	}
+	info := s.model.Info()
+	eng := completion.Engine[*engine.Context]{
+		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
+		Model:      completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size},
+		HasEncoder: info.HasEncoder, DecoderStart: engine.TokenNull,
+	}
+	res, err := completion.Generate(ctx, eng, opt, dst.delta)
+	bar.done()
+	if err != nil {
+		var tooLong *completion.PromptTooLongError
+		if !errors.As(err, &tooLong) && !errors.Is(err, errBrokenPipe) && dst.out.n > 0 {
+			_ = dst.end(res) // the text so far; err says more than a second error would
+		}
+		if errors.Is(err, completion.ErrEmptyPrompt) {
+			err = &inputError{err: err, hint: "this model adds no first token of its own: give some text"}
+		}
+		return res, err
+	}
+	l.log.Info(fmt.Sprintf("seed %d, context %d, prompt %d tokens (%.1f a second), answer %d tokens (%.1f a second), ended by %s",
+		res.Seed, res.NCtx, res.Usage.PromptTokens, res.Timings.PromptPerSecond,
+		res.Usage.CompletionTokens, res.Timings.PredictedPerSecond, res.FinishReason))
+	return res, dst.end(res)
+}
+
+// listPrompt writes the prompt's tokens to the log.
+func (s *session) listPrompt(l *logging, o *options) error {
+	v := s.model.Vocab()
+	tokens, err := v.Tokenize(o.Prompt, true, true)
+	if err != nil {
+		return err
+	}
+	l.message("info", fmt.Sprintf("the prompt has %d tokens", len(tokens)))
+	for _, t := range tokens {
+		l.message("info", fmt.Sprintf("%6d %q", t, v.Piece(t, true)))
+	}
+	return nil
+}
+
+// checkComplete tells output that was cut from output that is whole.
+func checkComplete(o *options, res completion.Result) error {
+	if res.FinishReason != completion.FinishLength && res.FinishReason != completion.FinishContext {
+		return nil
+	}
+	why := fmt.Sprintf("%d tokens were generated, the limit of -n", res.Usage.CompletionTokens)
+	if res.FinishReason == completion.FinishContext {
+		why = fmt.Sprintf("the context of %d tokens is full", res.NCtx)
+	}
+	switch {
+	case o.structured():
+		return &incompleteError{"the structured output is incomplete: " + why}
+	case o.requireComplete:
+		return &incompleteError{"the output is incomplete: " + why}
+	}
+	return nil
+}
+
+// result is where the text goes: standard output, or a file that comes into
+// being when it is whole.
+type result struct {
+	format string
+	name   string
+	out    *output
+	file   *pipeline.File // nil for standard output
+	device *os.File       // an output that is there already: a device or a pipe
+}
+
+func openResult(e *env, o *options) (*result, error) {
+	r := &result{format: o.format, name: o.OutFile, out: e.out}
+	if o.OutFile == "" || o.OutFile == "-" {
+		return r, nil
+	}
+	r.out = &output{name: o.OutFile}
+	if st, err := os.Stat(o.OutFile); err == nil && !st.IsDir() && !st.Mode().IsRegular() {
+		f, err := os.OpenFile(o.OutFile, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, &writeError{fmt.Errorf("--output: %w", err)}
+		}
+		r.device, r.out.w = f, f
+		return r, nil
+	}
+	f, err := pipeline.CreateAtomic(o.OutFile)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = fmt.Errorf("%s: %w", o.OutFile, path.Err)
+		}
+		return nil, &writeError{fmt.Errorf("--output: %w", err)}
+	}
+	r.file, r.out.w = f, f
+	return r, nil
+}
+
+// delta writes a piece of text as it comes.
+func (r *result) delta(d completion.Delta) error {
+	switch r.format {
+	case "json":
+		return nil
+	case "jsonl":
+		return r.line(d)
+	}
+	return r.out.text(d.Text)
+}
+
+// end writes what comes after the text.
+func (r *result) end(res completion.Result) error {
+	if r.format != "text" {
+		return r.line(res)
+	}
+	return r.out.endLine()
+}
+
+func (r *result) line(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = r.out.Write(append(b, '\n'))
+	return err
+}
+
+// commit gives a file its name.
+func (r *result) commit() error {
+	var err error
+	switch {
+	case r.file != nil:
+		err = r.file.Commit()
+	case r.device != nil:
+		err = r.device.Close()
+		r.device = nil
+	}
+	if err != nil {
+		return &writeError{fmt.Errorf("write %s: %w", r.name, err)}
+	}
+	return nil
+}
+
+func (r *result) abort() {
+	r.file.Abort()
+	if r.device != nil {
+		_ = r.device.Close()
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"gollama/internal/engine"
+)
+
+// The test binary stands in for gollama.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gollama": main})
+}
+
+const storyModel = "../../../shared/models/stories260K.gguf"
+
+// hasEngine tells a build with cgo from one without.
+func hasEngine() bool { return engine.CheckGrammar(`root ::= "a"`) == nil }
+
+func TestScripts(t *testing.T) {
+	model, err := filepath.Abs(storyModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(model); err != nil {
+		t.Logf("scripts with a model are skipped: %v", err)
+		model = ""
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("S", model)
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "model":
+				return model != "" && hasEngine(), nil
+			case "engine":
+				return hasEngine(), nil
+			}
+			return false, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// code N PROGRAM ARG... runs a program that must end with status N.
+			"code": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: code N PROGRAM ARG...")
+				}
+				want, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				got := 0
+				if err := ts.Exec(args[1], args[2:]...); err != nil {
+					exit, ok := err.(interface{ ExitCode() int })
+					if !ok {
+						ts.Fatalf("%v", err)
+					}
+					got = exit.ExitCode()
+				}
+				if got != want {
+					ts.Fatalf("exit status %d, want %d", got, want)
+				}
+			},
+			// output TEXT compares standard output byte for byte.
+			"output": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 1 {
+					ts.Fatalf("usage: output TEXT")
+				}
+				if got := ts.ReadFile("stdout"); got != args[0] {
+					ts.Fatalf("standard output is %q, want %q", got, args[0])
+				}
+			},
+		},
+	})
+}
