@@ -81,13 +81,10 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 		return canceledBy(ctx, err)
 	}
 	if res.FinishReason == completion.FinishCancelled {
-		if dst.file != nil {
-			l.warnf("%s is not written", dst.name)
-		}
-		return context.Cause(ctx)
+		return dst.keep(l, context.Cause(ctx))
 	}
 	if err := checkComplete(o, res); err != nil {
-		return err
+		return dst.keep(l, err)
 	}
 	return dst.commit()
 }
@@ -460,6 +457,22 @@ func (r *result) line(v any) error {
 	}
 	_, err = r.out.Write(append(b, '\n'))
 	return err
+}
+
+// keep commits the text that there is when cause ended it early, and returns
+// cause. Without any text, a file that was there before stays.
+func (r *result) keep(l *logging, cause error) error {
+	if r.file != nil && r.out.n == 0 {
+		l.warnf("%s is not written: there is no text yet", r.name)
+		return cause
+	}
+	if err := r.commit(); err != nil {
+		return err
+	}
+	if r.file != nil {
+		l.warnf("%s holds the text up to here", r.name)
+	}
+	return cause
 }
 
 // commit gives a file its name.

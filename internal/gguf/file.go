@@ -44,7 +44,7 @@ func Open(path string) (*File, error) {
 	}
 	file, err := openFile(f)
 	if err != nil {
-		f.Close() // only read from
+		_ = f.Close() // only read from
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	file.Paths = []string{path}

@@ -35,7 +35,7 @@ func OpenModel(path string) (*File, error) {
 		return f, nil
 	}
 	if err := f.join(path, count); err != nil {
-		f.Close() // only read from
+		_ = f.Close() // only read from
 		return nil, err
 	}
 	return f, nil

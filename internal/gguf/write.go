@@ -364,7 +364,7 @@ func (w *Writer) Close() error {
 // Abort drops what was written. It may be called at any time, also after Close, where it does nothing: defer it.
 func (w *Writer) Abort() {
 	if w != nil && w.err == nil {
-		w.fail(ErrClosed)
+		_ = w.fail(ErrClosed)
 	}
 }
 

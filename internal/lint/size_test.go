@@ -17,8 +17,7 @@ const (
 // "path:func", methods as "path:Type.func".
 var (
 	longFiles = map[string]string{
-		"cmd/gollama/flags.go":      "the one flag table",
-		"internal/engine/params.go": "one struct, the mirror of common_params field by field",
+		"cmd/gollama/flags.go": "the one flag table",
 	}
 	longFuncs = map[string]string{
 		"cmd/gollama/flags.go:makeFlagTable": "the one flag table",

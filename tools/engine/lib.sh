@@ -25,13 +25,14 @@ need_sdk() { command -v "$1" >/dev/null 2>&1 || die "$1 not found: the $2 SDK is
 
 # ---- a folder of our own, and one builder at a time ---------------------------------------------
 
-tmp= lock= child=
+tmp= lock= child= log= keep_log=
 
 cleanup() {
     [ -z "$child" ] || kill "$child" 2>/dev/null || true
     [ -z "$tmp" ] || rm -rf "$tmp"
+    [ -n "$keep_log" ] || [ -z "$log" ] || rm -f "$log"
     [ -z "$lock" ] || rm -rf "$lock"
-    tmp= lock= child=
+    tmp= lock= child= log=
 }
 
 # begin ROOT DEST MB takes the lock for DEST and makes tmp (a folder beside it) and log.
@@ -71,12 +72,8 @@ take_lock() {
 
 check_space() {
     free=$(df -Pk "$1" | awk 'NR == 2 { print int($4 / 1024) }')
-    [ "$free" -ge "$2" ] || no_space "$1" "$2"
-}
-
-no_space() {
-    free=$(df -Pk "$1" | awk 'NR == 2 { print int($4 / 1024) }')
-    die "disk full: $1 has $free MB free, the build needs $2 MB" "XDG_CACHE_HOME=/a/folder/with/room make $me"
+    [ "$free" -ge "$2" ] ||
+        die "disk full: $1 has $free MB free, the build needs $2 MB" "XDG_CACHE_HOME=/a/folder/with/room make $me"
 }
 
 # run COMMAND... sends its output to the log and ends the build if it fails.
@@ -84,10 +81,9 @@ run() { "$@" >>"$log" 2>&1 || failed "$*"; }
 
 failed() {
     if grep -qi 'no space left on device' "$log" || [ "$(df -Pk "$tmp" | awk 'NR == 2 { print int($4 / 1024) }')" -lt 2 ]; then
-        where=$(dirname "$tmp")
-        rm -rf "$tmp" "$log"
-        no_space "$where" 600
+        die "disk full: there was not enough room in $(dirname "$tmp")" "XDG_CACHE_HOME=/a/folder/with/room make $me"
     fi
+    keep_log=1
     grep -n -i -m 5 -A 4 'error[: ]' "$log" >&2 || tail -n 15 "$log" >&2
     die "failed: $1; the whole output is in $log"
 }
@@ -95,7 +91,7 @@ failed() {
 # finish OUT DEST puts the finished folder in place in one step.
 finish() {
     run mv "$log" "$1/build.log"
-    log=$1/build.log
+    log= # it went along
     [ ! -e "$2" ] || rm -rf "$2" # without build-info: not ours to keep
     mv "$1" "$2" || die "cannot make $2"
 }
@@ -121,7 +117,7 @@ fetch() {
         else
             need npm
             say "fetching $NPM_PACKAGE (34 MB)"
-            (cd "$tmp" && npm pack --silent --fetch-retries=1 --fetch-timeout=60000 "$NPM_PACKAGE") >>"$log" 2>&1 || npm_failed
+            (cd "$tmp" && npm pack --loglevel=error --fetch-retries=1 --fetch-timeout=60000 "$NPM_PACKAGE") >>"$log" 2>&1 || npm_failed
             [ -f "$tgz" ] || die "npm pack $NPM_PACKAGE did not write $NPM_TARBALL"
         fi
         sum=$(sha256 "$tgz" | cut -d ' ' -f 1)
@@ -179,7 +175,7 @@ patch_src() {
     for p in "$2"/*.patch; do
         # The ceiling: a cache folder inside somebody's own repository must not matter.
         (cd "$1" && GIT_CEILING_DIRECTORIES=$(dirname "$1") git apply --whitespace=nowarn "$p") >>"$log" 2>&1 ||
-            die "the patch $(basename "$p") does not apply to the source of llama.cpp ($log)" \
+            die "the patch $(basename "$p") does not apply to the source of llama.cpp" \
                 "unset LLAMA_CPP_SRC, or check out v$LLAMA_VERSION unchanged"
     done
 }
