@@ -127,6 +127,9 @@ func checkLoRA(path string, m *modelFile) error {
 	if msg == "" {
 		msg = checkLoRATensors(f, m.shapes)
 	}
+	if msg == "" {
+		msg = checkLoRAEmbedding(f, m)
+	}
 	if msg != "" {
 		return &Error{Op: "load LoRA adapter", Path: path, Msg: msg, Err: ErrModel}
 	}
@@ -185,6 +188,27 @@ func checkLoRATensors(f *gguf.File, shapes map[string][4]uint64) string {
 		if s := shape4(t); s[2] != want[2] || s[3] != want[3] {
 			return fmt.Sprintf("tensor %q has shape %v, which does not fit the model's", t.Name, t.Shape)
 		}
+	}
+	return ""
+}
+
+// checkLoRAEmbedding looks at an adapter of the embedding, whose ranks llama.cpp
+// does not compare. Where the output has no tensor of its own it is the embedding
+// under the same name, and build_lora_mm multiplies with these parts, which are
+// the wrong way round for that; encoders without an output do not.
+func checkLoRAEmbedding(f *gguf.File, m *modelFile) string {
+	const embd = "token_embd.weight"
+	a, okA := f.Tensor(embd + ".lora_a")
+	b, okB := f.Tensor(embd + ".lora_b")
+	if !okA || !okB {
+		return "" // llama.cpp has an error for one without the other
+	}
+	if rankA, rankB := shape4(f.Tensors[a])[0], shape4(f.Tensors[b])[0]; rankA != rankB {
+		return fmt.Sprintf("tensor %q: lora_a has rank %d, lora_b %d", embd, rankA, rankB)
+	}
+	encoder := strings.Contains(m.arch, "bert") || m.arch == "t5encoder"
+	if _, ok := m.shapes["output.weight"]; !ok && !encoder {
+		return fmt.Sprintf("tensor %q cannot be adapted: the model shares it with its output", embd)
 	}
 	return ""
 }

@@ -18,6 +18,9 @@ const storyPath = "../../../shared/models/stories260K.gguf"
 const story = ", there was a little girl named Lily. She loved to play outside in the park. One day, she saw"
 
 func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		os.Exit(playRole(role))
+	}
 	code := m.Run()
 	if n := live.Load(); n != 0 && code == 0 {
 		os.Stderr.WriteString("a model, context or sampler was not closed\n")

@@ -40,7 +40,8 @@ var (
 // it is. The error names the endpoint.
 //
 // A server that dies later still ends the process: ggml's RPC client aborts on
-// a lost connection.
+// a lost connection. It sends without MSG_NOSIGNAL, so unless the program has
+// called signal.Ignore(syscall.SIGPIPE), the signal ends it without a word.
 func AddRPC(endpoints []string) error {
 	rpcMu.Lock()
 	defer rpcMu.Unlock()
