@@ -189,9 +189,10 @@ compile() {
     CCACHE_NOHASHDIR=1
     export GIT_CEILING_DIRECTORIES CCACHE_BASEDIR CCACHE_NOHASHDIR
     jobs=${ENGINE_JOBS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)}
-    if command -v ninja >/dev/null 2>&1; then gen=Ninja; else
+    # Not cmake --build: it does not pass a signal on to what it started.
+    if command -v ninja >/dev/null 2>&1; then gen=Ninja builder=ninja; else
         need make
-        gen='Unix Makefiles'
+        gen='Unix Makefiles' builder=make
     fi
     set -- "$1" "$2" "$4" $(for f in $3; do case $f in -*) echo "$f" ;; *) echo "-D$f" ;; esac done)
     s=$1 b=$2 t=$3
@@ -205,7 +206,7 @@ compile() {
     say "building llama.cpp $LLAMA_VERSION, $jobs jobs (minutes)"
     run cmake -S "$s" -B "$b" -G "$gen" "-DCMAKE_C_COMPILER=${CC:-cc}" "-DCMAKE_CXX_COMPILER=${CXX:-c++}" \
         "-DLLAMA_BUILD_COMMIT=$(echo "$LLAMA_COMMIT" | cut -c1-8)" "$@"
-    cmake --build "$b" --parallel "$jobs" --target $t >>"$log" 2>&1 &
+    "$builder" -C "$b" -j "$jobs" $t >>"$log" 2>&1 &
     child=$!
     n=0 last=
     while kill -0 "$child" 2>/dev/null; do

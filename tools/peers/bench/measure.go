@@ -87,27 +87,31 @@ func (r *results) gollamaRun(ctx context.Context, o options, model, prompt, t st
 // perfLine matches "prompt eval time = 12.34 ms / 56 tokens" and the same for "eval time" and "runs".
 var perfLine = regexp.MustCompile(`(prompt eval|[^t] *eval) time = +([0-9.]+) ms / +([0-9]+) (?:tokens|runs)`)
 
+// completionRun runs llama-completion, again if need be: its logger at times loses the timings at exit.
 func (r *results) completionRun(ctx context.Context, o options, model, prompt, t string) error {
+	const tries = 5
 	args := append(runArgs(o, model, prompt, t), "-no-cnv", "--no-display-prompt", "--perf")
-	p, err := start(ctx, filepath.Join(o.peers, "llama-completion"), args...)
-	if err != nil {
-		return err
-	}
-	s := sample{first: p.first, memory: p.memory}
-	for _, m := range perfLine.FindAllSubmatch(p.stderr, -1) {
-		ms, _ := strconv.ParseFloat(string(m[2]), 64) // the pattern lets only numbers through
-		n, _ := strconv.ParseFloat(string(m[3]), 64)
-		if string(m[1]) == "prompt eval" {
-			s.prompt = rate(n, ms)
-		} else {
-			s.gen = rate(n, ms)
+	for range tries {
+		p, err := start(ctx, filepath.Join(o.peers, "llama-completion"), args...)
+		if err != nil {
+			return err
+		}
+		s := sample{first: p.first, memory: p.memory}
+		for _, m := range perfLine.FindAllSubmatch(p.stderr, -1) {
+			ms, _ := strconv.ParseFloat(string(m[2]), 64) // the pattern lets only numbers through
+			n, _ := strconv.ParseFloat(string(m[3]), 64)
+			if string(m[1]) == "prompt eval" {
+				s.prompt = rate(n, ms)
+			} else {
+				s.gen = rate(n, ms)
+			}
+		}
+		if s.prompt != 0 && s.gen != 0 {
+			r.completion = append(r.completion, s)
+			return nil
 		}
 	}
-	if s.prompt == 0 || s.gen == 0 {
-		return errors.New("llama-completion: no timings on stderr")
-	}
-	r.completion = append(r.completion, s)
-	return nil
+	return fmt.Errorf("llama-completion: no timings on stderr in %d runs", tries)
 }
 
 func (r *results) benchRun(ctx context.Context, o options, model, t string) error {
