@@ -58,21 +58,23 @@ func isHelp(arg string) bool {
 
 // canonical rewrites a subcommand's arguments to --long-name=value, so that
 // urfave/cli, which refuses two spellings of one flag, sees one spelling, and
-// the last value wins as in llama.cpp. written[i] is how the user wrote
-// out[i]. Positional arguments stay as they are; help says whether it was
-// asked for.
+// the last value wins as in llama.cpp. written[i] is how the user wrote the
+// flag out[i]. Positional arguments come last, after "--"; help says whether it
+// was asked for.
 func canonical(cmd string, args []string) (out, written []string, help bool, err error) {
 	m := spellings(cmd)
+	var rest []string
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if isHelp(arg) {
 			return nil, nil, true, nil
 		}
 		if arg == "--" {
-			return append(out, args[i+1:]...), append(written, args[i+1:]...), false, nil
+			rest = append(rest, args[i+1:]...)
+			break
 		}
 		if len(arg) < 2 || arg[0] != '-' {
-			out, written = append(out, arg), append(written, arg)
+			rest = append(rest, arg)
 			continue
 		}
 		name, value, hasValue := strings.Cut(arg, "=")
@@ -110,30 +112,17 @@ func canonical(cmd string, args []string) (out, written []string, help bool, err
 		out = append(out, "--"+f.name+"="+value)
 		written = append(written, name)
 	}
+	if len(rest) > 0 {
+		out = append(append(out, "--"), rest...)
+	}
 	return out, written, false, nil
 }
 
 // unknownFlag names the flag that the user may have meant.
 func unknownFlag(cmd string, m map[string]spelling, name string) *usageError {
 	e := usagef("unknown flag %s", name)
-	names := make([]string, 0, len(m))
-	for n, s := range m {
-		if s.flag.reject == "" {
-			names = append(names, n)
-		}
-	}
-	sort.Strings(names)
-	best, bestName := 3, ""
-	for _, n := range names {
-		if len(n) < 4 {
-			continue
-		}
-		if d := distance(strings.TrimLeft(name, "-"), strings.TrimLeft(n, "-")); d < best {
-			best, bestName = d, n
-		}
-	}
-	if bestName != "" {
-		return e.withHint("did you mean %s?", bestName)
+	if near := nearest(m, name); near != "" {
+		return e.withHint("did you mean %s?", near)
 	}
 	for _, other := range commandNames() {
 		if _, ok := lookup(spellings(other), name); ok && other != cmd {
@@ -141,6 +130,29 @@ func unknownFlag(cmd string, m map[string]spelling, name string) *usageError {
 		}
 	}
 	return e
+}
+
+// nearest returns the spelling that differs from name by a typing error or
+// two, or "".
+func nearest(m map[string]spelling, name string) string {
+	names := make([]string, 0, len(m))
+	for n, s := range m {
+		if s.flag.reject == "" {
+			names = append(names, n)
+		}
+	}
+	sort.Strings(names)
+	bare := strings.TrimLeft(name, "-")
+	best, bestName := min(3, len(bare)/2+1), ""
+	for _, n := range names {
+		if len(n) < 4 {
+			continue
+		}
+		if d := distance(bare, strings.TrimLeft(n, "-")); d < best {
+			best, bestName = d, n
+		}
+	}
+	return bestName
 }
 
 // distance is the number of letters to add, remove or replace to get from a to
@@ -167,17 +179,11 @@ func distance(a, b string) int {
 
 // argAssignments makes assignments of the values that urfave/cli parsed.
 func argAssignments(values []recorded, written []string) []assignment {
-	flagsWritten := make([]string, 0, len(written))
-	for _, w := range written {
-		if strings.HasPrefix(w, "-") && len(w) > 1 {
-			flagsWritten = append(flagsWritten, w)
-		}
-	}
 	list := make([]assignment, len(values))
 	for i, v := range values {
 		where := "--" + v.flag.name
-		if i < len(flagsWritten) {
-			where = flagsWritten[i]
+		if i < len(written) {
+			where = written[i]
 		}
 		list[i] = assignment{flag: v.flag, value: v.value, level: levelArgs, where: where}
 	}

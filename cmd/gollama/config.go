@@ -87,6 +87,8 @@ func (c *configReader) mapping(n *yaml.Node, section string) ([]assignment, erro
 			e := c.errorf(k, "unknown key %q", k.Value)
 			if s, ok := anySpelling(key); ok {
 				e = e.withHint("the key is %q", s.name)
+			} else if name := nearest(spellings(c.cmd), "--"+key); name != "" {
+				e = e.withHint("did you mean %q?", strings.TrimLeft(name, "-"))
 			}
 			return nil, e
 		}
@@ -261,13 +263,18 @@ func writeConfig(w io.Writer, cmd string, o *options) error {
 		}
 		section.Content = append(section.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: f.name}, node)
 	}
-	enc := yaml.NewEncoder(w)
+	var text bytes.Buffer // the encoder would hide what kind of error w has
+	enc := yaml.NewEncoder(&text)
 	enc.SetIndent(2)
 	root := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: cmd}, section}}
 	if err := enc.Encode(root); err != nil {
 		return err
 	}
-	return enc.Close()
+	if err := enc.Close(); err != nil {
+		return err
+	}
+	_, err := w.Write(text.Bytes())
+	return err
 }
 
 // yamlNode makes the node of a value. Text with control characters is put in

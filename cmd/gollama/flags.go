@@ -151,7 +151,7 @@ func makeFlagTable() []flagDef {
 			binding: boolVar(func(o o) *bool { return &o.DisplayPrompt })},
 		{name: "special", alias: []string{"-sp"}, help: "write the text of special tokens too", in: inRun, group: groupPrompt,
 			binding: boolVar(func(o o) *bool { return &o.Special })},
-		{name: "output", alias: []string{"-o"}, arg: "FILE", def: "standard output", help: "write the result to FILE, whole or not at all; - is standard output", in: inRun, group: groupPrompt,
+		{name: "output", alias: []string{"-o"}, arg: "FILE", def: "standard output", help: "write the result to FILE, which appears when the run ends; if it fails, FILE stays as it was; - is standard output", in: inRun, group: groupPrompt,
 			binding: fileVar(func(o o) *string { return &o.OutFile })},
 		{name: "format", arg: "FORMAT", help: "text, json (one object) or jsonl (pieces of text, then the object)", in: inRun, group: groupPrompt,
 			binding: wordVar(func(o o) *string { return &o.format }, "text", "json", "jsonl")},

@@ -107,18 +107,11 @@ func (e *env) report(who string, err error) {
 // dispatch finds the subcommand, reads its settings and runs it.
 func (e *env) dispatch(ctx context.Context, who *string) error {
 	args := e.args[1:]
-	if len(args) == 0 {
+	if len(args) == 0 || args[0] == "--" {
 		return usagef("no subcommand given").withHint("gollama run -m FILE -p TEXT")
 	}
-	if isHelp(args[0]) || args[0] == "help" && len(args) == 1 {
-		return e.out.text(rootHelp())
-	}
-	if args[0] == "help" {
-		c := findCommand(args[1])
-		if c == nil || len(args) > 2 {
-			return unknownCommand(args[1])
-		}
-		return e.out.text(commandHelp(c))
+	if isHelp(args[0]) || args[0] == "help" {
+		return e.help(args)
 	}
 	if args[0] == "--version" || args[0] == "-version" {
 		args = append([]string{"version"}, args[1:]...)
@@ -155,6 +148,21 @@ func (e *env) dispatch(ctx context.Context, who *string) error {
 	return c.run(ctx, e, o, rest)
 }
 
+// help shows the help of the program, or for "help SUBCOMMAND" of that.
+func (e *env) help(args []string) error {
+	if isHelp(args[0]) || len(args) == 1 || isHelp(args[1]) {
+		return e.out.text(rootHelp())
+	}
+	c := findCommand(args[1])
+	if c == nil {
+		return unknownCommand(args[1])
+	}
+	if len(args) > 2 {
+		return usagef("unexpected argument %q", args[2])
+	}
+	return e.out.text(commandHelp(c))
+}
+
 func unknownCommand(name string) error {
 	if strings.HasPrefix(name, "-") {
 		return usagef("%s comes before a subcommand", name).withHint("write gollama run %s ...", name)
@@ -170,6 +178,9 @@ func unknownCommand(name string) error {
 
 func leftOver(c *command, arg string) error {
 	e := usagef("unexpected argument %q", arg)
+	if _, err := parseBool(arg); err == nil && c.name == "run" {
+		return e.withHint("a truth value is joined to its flag: --warmup=%s", arg)
+	}
 	if c.name == "run" {
 		return e.withHint("a prompt is given with -p, and quoted if it has blanks")
 	}

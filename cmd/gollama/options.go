@@ -191,11 +191,21 @@ func (o *options) finishGrammar() error {
 	}
 	switch {
 	case o.isSet("grammar"), o.isSet("grammar-file"):
+		if err := checkRepeats(s.Grammar); err != nil {
+			return usagef("%s: %s", given[0], err)
+		}
 		if err := engine.CheckGrammar(s.Grammar); err != nil && !errors.Is(err, engine.ErrNoCgo) {
 			return usagef("%s: %s", given[0], oneLine(err))
 		}
 	case o.isSet("json-schema"), o.isSet("json-schema-file"):
-		if _, err := engine.SchemaToGrammar(s.JSONSchema); err != nil && !errors.Is(err, engine.ErrNoCgo) {
+		if err := checkBounds(s.JSONSchema); err != nil {
+			return usagef("%s: %s", given[0], err)
+		}
+		grammar, err := engine.SchemaToGrammar(s.JSONSchema)
+		if err == nil {
+			err = checkRepeats(grammar)
+		}
+		if err != nil && !errors.Is(err, engine.ErrNoCgo) {
 			return usagef("%s: %s", given[0], oneLine(err))
 		}
 	}

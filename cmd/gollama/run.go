@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -19,7 +16,6 @@ import (
 	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
 	"gollama/internal/gguf"
-	"gollama/internal/pipeline"
 )
 
 var runCommand = &command{
@@ -55,6 +51,9 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 		return err
 	}
 	if err := checkTokens(o); err != nil {
+		return err
+	}
+	if err := checkOverwrite(o); err != nil {
 		return err
 	}
 	l, err := setupLogging(e, "gollama run", o)
@@ -224,8 +223,14 @@ func warnMachine(l *logging, o *options) {
 	if gpu {
 		return
 	}
-	for _, name := range []string{"n-gpu-layers", "split-mode", "tensor-split", "main-gpu"} {
-		if o.isSet(name) && (name != "n-gpu-layers" || o.NGPULayers != 0 && o.NGPULayers != -1) {
+	def := engine.DefaultParams()
+	for name, used := range map[string]bool{
+		"n-gpu-layers": o.NGPULayers != 0 && o.NGPULayers != def.NGPULayers,
+		"split-mode":   o.SplitMode != def.SplitMode,
+		"tensor-split": len(o.TensorSplit) > 0,
+		"main-gpu":     o.MainGPU != def.MainGPU,
+	} {
+		if used {
 			l.warnf("--%s has no effect: there is no device besides the CPU", name)
 		}
 	}
@@ -393,107 +398,4 @@ func checkComplete(o *options, res completion.Result) error {
 		return &incompleteError{"the output is incomplete: " + why}
 	}
 	return nil
-}
-
-// result is where the text goes: standard output, or a file that comes into
-// being when it is whole.
-type result struct {
-	format string
-	name   string
-	out    *output
-	file   *pipeline.File // nil for standard output
-	device *os.File       // an output that is there already: a device or a pipe
-}
-
-func openResult(e *env, o *options) (*result, error) {
-	r := &result{format: o.format, name: o.OutFile, out: e.out}
-	if o.OutFile == "" || o.OutFile == "-" {
-		return r, nil
-	}
-	r.out = &output{name: o.OutFile}
-	if st, err := os.Stat(o.OutFile); err == nil && !st.IsDir() && !st.Mode().IsRegular() {
-		f, err := os.OpenFile(o.OutFile, os.O_WRONLY, 0)
-		if err != nil {
-			return nil, &writeError{fmt.Errorf("--output: %w", err)}
-		}
-		r.device, r.out.w = f, f
-		return r, nil
-	}
-	f, err := pipeline.CreateAtomic(o.OutFile)
-	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = fmt.Errorf("%s: %w", o.OutFile, path.Err)
-		}
-		return nil, &writeError{fmt.Errorf("--output: %w", err)}
-	}
-	r.file, r.out.w = f, f
-	return r, nil
-}
-
-// delta writes a piece of text as it comes.
-func (r *result) delta(d completion.Delta) error {
-	switch r.format {
-	case "json":
-		return nil
-	case "jsonl":
-		return r.line(d)
-	}
-	return r.out.text(d.Text)
-}
-
-// end writes what comes after the text.
-func (r *result) end(res completion.Result) error {
-	if r.format != "text" {
-		return r.line(res)
-	}
-	return r.out.endLine()
-}
-
-func (r *result) line(v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = r.out.Write(append(b, '\n'))
-	return err
-}
-
-// keep commits the text that there is when cause ended it early, and returns
-// cause. Without any text, a file that was there before stays.
-func (r *result) keep(l *logging, cause error) error {
-	if r.file != nil && r.out.n == 0 {
-		l.warnf("%s is not written: there is no text yet", r.name)
-		return cause
-	}
-	if err := r.commit(); err != nil {
-		return err
-	}
-	if r.file != nil {
-		l.warnf("%s holds the text up to here", r.name)
-	}
-	return cause
-}
-
-// commit gives a file its name.
-func (r *result) commit() error {
-	var err error
-	switch {
-	case r.file != nil:
-		err = r.file.Commit()
-	case r.device != nil:
-		err = r.device.Close()
-		r.device = nil
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("write %s: %w", r.name, err)}
-	}
-	return nil
-}
-
-func (r *result) abort() {
-	r.file.Abort()
-	if r.device != nil {
-		_ = r.device.Close()
-	}
 }

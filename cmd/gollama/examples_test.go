@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestHelpExamples runs the examples of each subcommand's help as a reader
+// would, with the story model in place of theirs.
+func TestHelpExamples(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	model, err := filepath.Abs(storyModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands() {
+		if len(examples(c.long)) == 0 {
+			t.Errorf("the help of %s has no examples", c.name)
+		}
+		for _, line := range examples(c.long) {
+			t.Run(c.name, func(t *testing.T) {
+				if strings.Contains(line, "model.gguf") {
+					if _, err := os.Stat(model); err != nil || !hasEngine() {
+						t.Skipf("no model to run %q with", line)
+					}
+				}
+				for _, tool := range []string{"jq", "man", "less"} {
+					if _, err := exec.LookPath(tool); err != nil && strings.Contains(line, "| "+tool) {
+						t.Skipf("no %s to run %q with", tool, line)
+					}
+				}
+				dir := t.TempDir()
+				if err := os.MkdirAll(filepath.Join(dir, ".config/fish/completions"), 0o777); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink(self, filepath.Join(dir, "gollama")); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, "prompt.txt"), []byte("Once upon a time"), 0o666); err != nil {
+					t.Fatal(err)
+				}
+				replace := strings.NewReplacer("model.gguf", model, "${fpath[1]}", dir, "/usr/local/share/man/man1", dir)
+				cmd := exec.Command(bash, "-c", "set -o pipefail; "+replace.Replace(line))
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", line, err, out)
+				}
+			})
+		}
+	}
+}
+
+// examples returns the indented command lines below "Examples:".
+func examples(long string) []string {
+	_, text, _ := strings.Cut(long, "Examples:\n")
+	var list []string
+	for _, line := range strings.Split(text, "\n") {
+		if !strings.HasPrefix(line, "  ") {
+			break
+		}
+		list = append(list, strings.TrimSpace(line))
+	}
+	return list
+}
