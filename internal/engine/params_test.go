@@ -132,6 +132,11 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// nestedArrays is a schema of n arrays in each other.
+func nestedArrays(n int) string {
+	return strings.Repeat(`{"type":"array","items":`, n) + `{"type":"null"}` + strings.Repeat("}", n)
+}
+
 func TestCheckSchema(t *testing.T) {
 	tests := []struct {
 		schema string
@@ -150,6 +155,7 @@ func TestCheckSchema(t *testing.T) {
 		{`{"type":"object","required":["a"]}`, false},
 		{`{"type":"string","pattern":"a","minLength":2}`, false},
 		{`{"type":"object"} x`, false}, {`[]`, false}, {`{`, false},
+		{nestedArrays(100), true}, {nestedArrays(5000), false},
 	}
 	for _, tt := range tests {
 		if err := checkSchema(tt.schema); (err == nil) != tt.ok {
