@@ -45,61 +45,41 @@ func (b binding) then(f func(o *options)) binding {
 // spelling of a value that another flag shows.
 func (b binding) unprinted() binding { b.get = nil; return b }
 
-func intVar(p func(*options) *int, lo, hi int) binding {
+// parsedVar binds a flag to a field: parse reads the flag's text, show gives
+// the field's value as --print-config writes it.
+func parsedVar[T any](k kind, p func(*options) *T, parse func(string) (T, error), show func(T) any) binding {
 	return binding{
-		kind: kindInt,
+		kind: k,
 		set: func(o *options, s string) error {
-			v, err := parseInt(s, lo, hi)
+			v, err := parse(s)
 			if err == nil {
 				*p(o) = v
 			}
 			return err
 		},
-		get: func(o *options) any { return *p(o) },
+		get: func(o *options) any { return show(*p(o)) },
 	}
+}
+
+func asIs[T any](v T) any { return v }
+
+func intVar(p func(*options) *int, lo, hi int) binding {
+	return parsedVar(kindInt, p, func(s string) (int, error) { return parseInt(s, lo, hi) }, asIs[int])
 }
 
 func floatVar(p func(*options) *float32, lo, hi float64) binding {
-	return binding{
-		kind: kindFloat,
-		set: func(o *options, s string) error {
-			v, err := parseFloat(s, lo, hi)
-			if err == nil {
-				*p(o) = v
-			}
-			return err
-		},
-		get: func(o *options) any { return *p(o) },
-	}
+	return parsedVar(kindFloat, p, func(s string) (float32, error) { return parseFloat(s, lo, hi) }, asIs[float32])
 }
 
-func boolVar(p func(*options) *bool) binding {
-	return binding{
-		kind: kindBool,
-		set: func(o *options, s string) error {
-			v, err := parseBool(s)
-			if err == nil {
-				*p(o) = v
-			}
-			return err
-		},
-		get: func(o *options) any { return *p(o) },
-	}
-}
+func boolVar(p func(*options) *bool) binding { return parsedVar(kindBool, p, parseBool, asIs[bool]) }
 
 // notVar binds a flag to a field that says the opposite: --repack, NoRepack.
 func notVar(p func(*options) *bool) binding {
-	return binding{
-		kind: kindBool,
-		set: func(o *options, s string) error {
-			v, err := parseBool(s)
-			if err == nil {
-				*p(o) = !v
-			}
-			return err
-		},
-		get: func(o *options) any { return !*p(o) },
+	parse := func(s string) (bool, error) {
+		v, err := parseBool(s)
+		return !v, err
 	}
+	return parsedVar(kindBool, p, parse, func(v bool) any { return !v })
 }
 
 func stringVar(p func(*options) *string) binding {
@@ -124,17 +104,7 @@ func fileVar(p func(*options) *string) binding {
 }
 
 func enumVar[T fmt.Stringer](p func(*options) *T, parse func(string) (T, error)) binding {
-	return binding{
-		kind: kindString,
-		set: func(o *options, s string) error {
-			v, err := parse(s)
-			if err == nil {
-				*p(o) = v
-			}
-			return err
-		},
-		get: func(o *options) any { return (*p(o)).String() },
-	}
+	return parsedVar(kindString, p, parse, func(v T) any { return v.String() })
 }
 
 // wordVar takes one of a few words.

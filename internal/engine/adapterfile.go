@@ -24,18 +24,6 @@ func layerRange(start, end, nLayer int) (int, int, error) {
 	return start, end, nil
 }
 
-// openAdapter opens a GGUF file; its errors name the file.
-func openAdapter(op, path string) (*gguf.File, error) {
-	if msg := notRegular(path); msg != "" {
-		return nil, &Error{Op: op, Path: path, Msg: msg, Err: ErrModel}
-	}
-	f, err := gguf.Open(path)
-	if err != nil {
-		return nil, fileError(op, path, err)
-	}
-	return f, nil
-}
-
 // sumControlVectors returns the weighted sum of the files' directions: nEmbd
 // floats for each of nLayer layers from layer 1 on, zeros where there is none.
 // llama.cpp leaves what was there before in layers that a shorter array lacks.
@@ -61,7 +49,7 @@ func addControlVector(sum []float32, v ControlVectorInfo, arch string, nEmbd, nL
 	if !finite(v.Strength) {
 		return "its strength is not a finite number", nil
 	}
-	f, err := openAdapter("load control vector", v.Path)
+	f, err := openGGUF("load control vector", v.Path, gguf.Open)
 	if err != nil {
 		return "", err
 	}
@@ -118,7 +106,7 @@ func directionLayer(t gguf.TensorInfo, nEmbd, nLayer int) (int, string) {
 // checkLoRA looks for what llama_adapter_lora_init and the graph would assert
 // on, and for adapters of other models.
 func checkLoRA(path string, m *modelFile) error {
-	f, err := openAdapter("load LoRA adapter", path)
+	f, err := openGGUF("load LoRA adapter", path, gguf.Open)
 	if err != nil {
 		return err
 	}

@@ -36,12 +36,9 @@ func checkModelFile(path string) (modelFile, error) {
 	if path == "" {
 		return bad("no model file was given")
 	}
-	if msg := notRegular(path); msg != "" {
-		return bad(msg)
-	}
-	f, err := gguf.OpenModel(path)
+	f, err := openGGUF("load model", path, gguf.OpenModel)
 	if err != nil {
-		return modelFile{}, fileError("load model", path, err)
+		return modelFile{}, err
 	}
 	defer f.Close()
 	arch, ok := f.Str("general.architecture")
@@ -62,6 +59,18 @@ func checkModelFile(path string) (modelFile, error) {
 		m.shapes[t.Name] = shape4(t)
 	}
 	return m, nil
+}
+
+// openGGUF opens a file with open, which is gguf's; its errors name the file.
+func openGGUF(op, path string, open func(string) (*gguf.File, error)) (*gguf.File, error) {
+	if msg := notRegular(path); msg != "" {
+		return nil, &Error{Op: op, Path: path, Msg: msg, Err: ErrModel}
+	}
+	f, err := open(path)
+	if err != nil {
+		return nil, fileError(op, path, err)
+	}
+	return f, nil
 }
 
 // shape4 pads a shape with ones.
