@@ -3,7 +3,7 @@
 package engine
 
 /*
-#cgo CXXFLAGS: -std=c++17
+#cgo CXXFLAGS: -std=c++17 -O3
 #cgo CPPFLAGS: -I${SRCDIR}/../../.engine/include -I${SRCDIR}/../../.engine/include/common
 #cgo CPPFLAGS: -I${SRCDIR}/../../.engine/include/private
 #cgo LDFLAGS: -L${SRCDIR}/../../.engine/lib

@@ -8,6 +8,7 @@
 #include "llama.h"
 #include "sampling.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +30,7 @@ struct gl_sampler {
     common_params_sampling params;
     const llama_vocab *    vocab;
     bool                   has_grammar;
+    bool                   greedy; // see takes_largest
 };
 
 // ---- context ----
@@ -333,9 +335,48 @@ static common_params_sampling to_sampling(const llama_model * m, const gl_sampli
     return s;
 }
 
+// takes_largest tells whether the chain always ends at the largest logit, unless a bias is on it: then there is no need
+// to build and sort a list of the whole vocabulary for each token.
+static bool takes_largest(const gl_sampler * s) {
+    const auto & p = s->params;
+    const bool penalties = p.penalty_last_n != 0 && (p.penalty_repeat != 1.0f || p.penalty_freq != 0.0f || p.penalty_present != 0.0f);
+    bool temperature = false;
+    for (auto t : p.samplers) {
+        if (t == COMMON_SAMPLER_TYPE_INFILL || t == COMMON_SAMPLER_TYPE_ADAPTIVE_P) {
+            return false;
+        }
+        temperature |= t == COMMON_SAMPLER_TYPE_TEMPERATURE;
+    }
+    for (const auto & b : p.logit_bias) {
+        if (!(b.bias <= 0)) {
+            return false;
+        }
+    }
+    return temperature && p.temp <= 0 && p.dynatemp_range == 0 && p.mirostat == 0 && p.xtc_probability <= 0 && p.typ_p >= 1 &&
+           p.dry_multiplier == 0 && !penalties && !s->has_grammar;
+}
+
+// largest returns the token of the largest of n logits, or -1 if two share it: the chain decides then.
+static int32_t largest(const float * logits, int n) {
+    constexpr int lanes = 16;
+    float best[lanes];
+    std::fill_n(best, lanes, -INFINITY);
+    for (int k = 0; k + lanes <= n; k += lanes) {
+        for (int l = 0; l < lanes; l++) {
+            best[l] = logits[k + l] > best[l] ? logits[k + l] : best[l];
+        }
+    }
+    for (int k = n - n % lanes; k < n; k++) {
+        best[0] = std::max(best[0], logits[k]);
+    }
+    const float max = *std::max_element(best, best + lanes);
+    return std::count(logits, logits + n, max) == 1 ? (int32_t) (std::find(logits, logits + n, max) - logits) : -1;
+}
+
 gl_sampler * gl_sampler_new(const struct llama_model * m, const gl_sampling * p, gl_err * err) {
     return guard(err, (gl_sampler *) nullptr, [&] {
-        auto * s = new gl_sampler{ nullptr, to_sampling(m, p), llama_model_get_vocab(m), p->grammar[0] != 0 };
+        auto * s = new gl_sampler{ nullptr, to_sampling(m, p), llama_model_get_vocab(m), p->grammar[0] != 0, false };
+        s->greedy = takes_largest(s);
         try {
             gl_on_big_stack([&] { s->smpl = common_sampler_init(m, s->params); });
         } catch (...) {
@@ -348,7 +389,7 @@ gl_sampler * gl_sampler_new(const struct llama_model * m, const gl_sampling * p,
 
 gl_sampler * gl_sampler_clone(gl_sampler * s, gl_err * err) {
     return guard(err, (gl_sampler *) nullptr,
-                 [&] { return new gl_sampler{ common_sampler_clone(s->smpl), s->params, s->vocab, s->has_grammar }; });
+                 [&] { return new gl_sampler{ common_sampler_clone(s->smpl), s->params, s->vocab, s->has_grammar, s->greedy }; });
 }
 
 void gl_sampler_free(gl_sampler * s) {
@@ -366,12 +407,19 @@ int32_t gl_sampler_sample(gl_sampler * s, gl_ctx * c, int i, gl_err * err) {
         }
         // The samplers read outside their arrays when nothing compares.
         const int n   = llama_vocab_n_tokens(s->vocab);
-        bool      nan = false;
+        int       nan = 0;
         for (int k = 0; k < n; k++) {
             nan |= logits[k] != logits[k];
         }
         if (nan) {
             throw std::runtime_error("the model's output has NaN values");
+        }
+        if (s->greedy) {
+            const int32_t id   = largest(logits, n);
+            const auto &  bias = s->params.logit_bias;
+            if (id >= 0 && std::none_of(bias.begin(), bias.end(), [&](const auto & b) { return b.token == id; })) {
+                return id;
+            }
         }
         const llama_token id = common_sampler_sample(s->smpl, c->lctx, i);
         const auto * cur = common_sampler_get_candidates(s->smpl, false);

@@ -19,9 +19,12 @@ import (
 
 // sample is what one run of a program gave; 0 where the program does not tell.
 type sample struct {
-	prompt, gen float64 // tokens/s
-	first       float64 // ms from the start of the process to the first byte on stdout
-	memory      float64 // MiB, peak resident
+	prompt float64 // tokens/s
+	// gen is the tokens after the first by the time from the first to the last byte of text, so that it holds
+	// sampling and writing for every program alike; llama-bench's own figure is of decoding alone. Tokens/s.
+	gen    float64
+	first  float64 // ms from the start of the process to the first byte on stdout
+	memory float64 // MiB, peak resident
 }
 
 // results holds the samples of each program.
@@ -68,10 +71,8 @@ func (r *results) gollamaRun(ctx context.Context, o options, model, prompt, t st
 	}
 	var out struct {
 		Timings struct {
-			PromptN     float64 `json:"prompt_n"`
-			PromptMS    float64 `json:"prompt_ms"`
-			PredictedN  float64 `json:"predicted_n"`
-			PredictedMS float64 `json:"predicted_ms"`
+			PromptN  float64 `json:"prompt_n"`
+			PromptMS float64 `json:"prompt_ms"`
 		} `json:"timings"`
 	}
 	if err := json.Unmarshal(p.stdout, &out); err != nil {
@@ -79,13 +80,13 @@ func (r *results) gollamaRun(ctx context.Context, o options, model, prompt, t st
 	}
 	tm := out.Timings
 	r.gollama = append(r.gollama, sample{
-		prompt: rate(tm.PromptN, tm.PromptMS), gen: rate(tm.PredictedN, tm.PredictedMS), first: text.first, memory: text.memory,
+		prompt: rate(tm.PromptN, tm.PromptMS), gen: text.rate(o.gen), first: text.first, memory: text.memory,
 	})
 	return nil
 }
 
-// perfLine matches "prompt eval time = 12.34 ms / 56 tokens" and the same for "eval time" and "runs".
-var perfLine = regexp.MustCompile(`(prompt eval|[^t] *eval) time = +([0-9.]+) ms / +([0-9]+) (?:tokens|runs)`)
+// promptLine matches "prompt eval time = 12.34 ms / 56 tokens".
+var promptLine = regexp.MustCompile(`prompt eval time = +([0-9.]+) ms / +([0-9]+) tokens`)
 
 // completionRun runs llama-completion, again if need be: its logger at times loses the timings at exit.
 func (r *results) completionRun(ctx context.Context, o options, model, prompt, t string) error {
@@ -96,47 +97,44 @@ func (r *results) completionRun(ctx context.Context, o options, model, prompt, t
 		if err != nil {
 			return err
 		}
-		s := sample{first: p.first, memory: p.memory}
-		for _, m := range perfLine.FindAllSubmatch(p.stderr, -1) {
-			ms, _ := strconv.ParseFloat(string(m[2]), 64) // the pattern lets only numbers through
-			n, _ := strconv.ParseFloat(string(m[3]), 64)
-			if string(m[1]) == "prompt eval" {
-				s.prompt = rate(n, ms)
-			} else {
-				s.gen = rate(n, ms)
-			}
+		m := promptLine.FindSubmatch(p.stderr)
+		if m == nil {
+			continue
 		}
-		if s.prompt != 0 && s.gen != 0 {
-			r.completion = append(r.completion, s)
-			return nil
-		}
+		ms, _ := strconv.ParseFloat(string(m[1]), 64) // the pattern lets only numbers through
+		n, _ := strconv.ParseFloat(string(m[2]), 64)
+		r.completion = append(r.completion, sample{
+			prompt: rate(n, ms), gen: p.rate(o.gen), first: p.first, memory: p.memory,
+		})
+		return nil
 	}
 	return fmt.Errorf("llama-completion: no timings on stderr in %d runs", tries)
 }
 
+// benchRun runs llama-bench, whose generation starts at the depth where that of the others starts.
 func (r *results) benchRun(ctx context.Context, o options, model, t string) error {
-	p, err := start(ctx, filepath.Join(o.peers, "llama-bench"), "-m", model, "-t", t, "-r", "1", "-o", "json",
-		"-p", strconv.Itoa(o.prompt), "-n", strconv.Itoa(o.gen))
+	args := []string{"-m", model, "-t", t, "-r", "1", "-o", "json"}
+	prompt, err := benchRate(ctx, o, append(args, "-n", "0", "-p", strconv.Itoa(o.prompt)))
 	if err != nil {
 		return err
 	}
+	gen, err := benchRate(ctx, o, append(args, "-p", "0", "-n", strconv.Itoa(o.gen), "-d", strconv.Itoa(o.prompt)))
+	r.bench = append(r.bench, sample{prompt: prompt, gen: gen})
+	return err
+}
+
+func benchRate(ctx context.Context, o options, args []string) (float64, error) {
+	p, err := start(ctx, filepath.Join(o.peers, "llama-bench"), args...)
+	if err != nil {
+		return 0, err
+	}
 	var tests []struct {
-		NPrompt int     `json:"n_prompt"`
-		TS      float64 `json:"avg_ts"`
+		TS float64 `json:"avg_ts"`
 	}
-	if err := json.Unmarshal(p.stdout, &tests); err != nil {
-		return fmt.Errorf("llama-bench -o json: %w", err)
+	if err := json.Unmarshal(p.stdout, &tests); err != nil || len(tests) != 1 {
+		return 0, fmt.Errorf("llama-bench -o json: %d tests, want 1: %w", len(tests), err)
 	}
-	var s sample
-	for _, test := range tests {
-		if test.NPrompt > 0 {
-			s.prompt = test.TS
-		} else {
-			s.gen = test.TS
-		}
-	}
-	r.bench = append(r.bench, s)
-	return nil
+	return tests[0].TS, nil
 }
 
 func rate(n, ms float64) float64 {
@@ -149,9 +147,12 @@ func rate(n, ms float64) float64 {
 // process is a program that has run.
 type process struct {
 	stdout, stderr []byte
-	first          float64 // ms to the first byte of stdout
+	first, last    float64 // ms from the start to the first and to the last byte of stdout
 	memory         float64 // MiB
 }
+
+// rate is the speed of the n-1 tokens that came after the first, in tokens/s.
+func (p *process) rate(n int) float64 { return rate(float64(n-1), p.last-p.first) }
 
 func start(ctx context.Context, name string, args ...string) (*process, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -166,17 +167,27 @@ func start(ctx context.Context, name string, args ...string) (*process, error) {
 		return nil, err
 	}
 	var p process
-	head := make([]byte, 1)
-	n, readErr := io.ReadFull(pipe, head)
-	p.first = float64(time.Since(began).Microseconds()) / 1000
-	rest, restErr := io.ReadAll(pipe)
+	buf := make([]byte, 4096)
+	var readErr error
+	for readErr == nil {
+		var n int
+		n, readErr = pipe.Read(buf)
+		if n == 0 {
+			continue
+		}
+		p.last = float64(time.Since(began).Microseconds()) / 1000
+		if p.stdout == nil {
+			p.first = p.last
+		}
+		p.stdout = append(p.stdout, buf[:n]...)
+	}
 	if err := cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(stderr.Bytes(), 600))
 	}
-	if err := errors.Join(readErr, restErr); err != nil {
-		return nil, fmt.Errorf("%s: nothing on stdout: %w", filepath.Base(name), err)
+	if !errors.Is(readErr, io.EOF) || p.stdout == nil {
+		return nil, fmt.Errorf("%s: nothing on stdout: %w", filepath.Base(name), readErr)
 	}
-	p.stdout, p.stderr = append(head[:n], rest...), stderr.Bytes()
+	p.stderr = stderr.Bytes()
 	// Linux counts from what this process had at the fork; that is less than any model.
 	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		p.memory = float64(u.Maxrss) / 1024

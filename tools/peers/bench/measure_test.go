@@ -2,21 +2,21 @@ package main
 
 import "testing"
 
-func TestPerfLine(t *testing.T) {
+func TestPromptLine(t *testing.T) {
 	const stderr = `I common_perf_print:        load time =      35.33 ms
 I common_perf_print: prompt eval time =      19.29 ms /    30 tokens (    0.64 ms per token,  1554.97 tokens per second)
 I common_perf_print:        eval time =      62.81 ms /    63 runs   (    1.00 ms per token,  1003.06 tokens per second)
-I common_perf_print:       total time =      89.76 ms /    93 tokens
 `
-	got := perfLine.FindAllStringSubmatch(stderr, -1)
-	if len(got) != 2 {
-		t.Fatalf("%d matches, want 2: %q", len(got), got)
+	m := promptLine.FindStringSubmatch(stderr)
+	if m == nil || m[1] != "19.29" || m[2] != "30" {
+		t.Errorf("got %q, want 19.29 ms and 30 tokens", m)
 	}
-	if m := got[0]; m[1] != "prompt eval" || m[2] != "19.29" || m[3] != "30" {
-		t.Errorf("prompt: got %q", m)
-	}
-	if m := got[1]; m[1] == "prompt eval" || m[2] != "62.81" || m[3] != "63" {
-		t.Errorf("generation: got %q", m)
+}
+
+func TestRate(t *testing.T) {
+	p := process{first: 100, last: 1100}
+	if got := p.rate(51); got != 50 {
+		t.Errorf("50 tokens in the second after the first: %v tokens/s, want 50", got)
 	}
 }
 
