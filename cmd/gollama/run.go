@@ -348,7 +348,7 @@ func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, 
 	eng := completion.Engine[*engine.Context]{
 		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
 		Model:      completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size},
-		HasEncoder: info.HasEncoder, DecoderStart: engine.TokenNull,
+		HasEncoder: info.HasEncoder, DecoderStart: info.DecoderStart,
 	}
 	res, err := completion.Generate(ctx, eng, opt, dst.delta)
 	bar.done()
