@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/cgo"
+	"runtime/debug"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,8 @@ func LoadModel(ctx context.Context, p *Params) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The vocabulary was read to check it: its memory goes back before the weights come.
+	debug.FreeOSMemory()
 	initEngine()
 	if p.NUMA != NUMADisabled {
 		numaOnce.Do(func() { C.gl_numa_init(C.int(p.NUMA)) })
