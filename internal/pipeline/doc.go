@@ -1,5 +1,6 @@
-// Package pipeline moves data in and out of the program: so far, files that
-// appear under their name only when they are complete.
+// Package pipeline moves data in and out of the program: files that appear
+// under their name only when they are complete, and input that may be
+// compressed or come from standard input.
 //
-// It knows nothing of models, is pure Go and uses the standard library alone.
+// It knows nothing of models and is pure Go.
 package pipeline

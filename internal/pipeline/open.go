@@ -1,0 +1,111 @@
+package pipeline
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxZstdWindow bounds what a zstd frame may ask for: what `zstd --ultra -22` writes needs 128 MiB.
+const maxZstdWindow = 128 << 20
+
+var (
+	gzipMagic = []byte{0x1f, 0x8b}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+// Open opens a file to read from its start to its end; "-" is standard input. What begins like a gzip or zstd stream is
+// decompressed, whatever its name; several such streams one after the other are one. Errors of reading name the path. The
+// memory is bounded by the stream's window (32 KiB for gzip, at most 128 MiB for zstd), not by its length.
+//
+// Close does not close standard input.
+func Open(path string) (io.ReadCloser, error) {
+	in := &input{path: path}
+	file := os.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		if st, err := f.Stat(); err == nil && st.IsDir() {
+			_ = f.Close() // nothing was written
+			return nil, fmt.Errorf("open %s: it is a directory", path)
+		}
+		file = f
+		in.closers = append(in.closers, f.Close)
+	}
+	if err := in.decode(bufio.NewReaderSize(file, 1<<16)); err != nil {
+		_ = in.Close() // nothing was written
+		return nil, in.name(err)
+	}
+	return in, nil
+}
+
+// input is an open file and the decoder over it.
+type input struct {
+	path    string
+	r       io.Reader
+	closers []func() error // in the order of opening
+}
+
+func (in *input) decode(r *bufio.Reader) error {
+	head, err := r.Peek(len(zstdMagic))
+	if err != nil && err != io.EOF {
+		return err
+	}
+	switch {
+	case bytes.HasPrefix(head, gzipMagic):
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return err
+		}
+		in.closers = append(in.closers, z.Close)
+		in.r = z
+	case bytes.Equal(head, zstdMagic):
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return err
+		}
+		in.closers = append(in.closers, func() error { z.Close(); return nil })
+		in.r = z
+	default:
+		in.r = r
+	}
+	return nil
+}
+
+func (in *input) Read(p []byte) (int, error) {
+	n, err := in.r.Read(p)
+	return n, in.name(err)
+}
+
+func (in *input) Close() error {
+	var first error
+	for i := len(in.closers) - 1; i >= 0; i-- {
+		if err := in.closers[i](); err != nil && first == nil {
+			first = in.name(err)
+		}
+	}
+	in.closers = nil
+	return first
+}
+
+// name adds the path to an error that does not have it. io.EOF stays as it is.
+func (in *input) name(err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if _, ok := err.(*os.PathError); ok {
+		return err
+	}
+	path := in.path
+	if path == "-" {
+		path = "standard input"
+	}
+	return fmt.Errorf("read %s: %w", path, err)
+}
