@@ -11,7 +11,7 @@ import (
 // user's words.
 func checkCache(m *Model, p *Params) error {
 	if p.NCtx == 0 && m.info.NCtxTrain == 0 {
-		return fmt.Errorf("--ctx-size: the model does not say how long its context is, so it must be given")
+		return fmt.Errorf("%s: the model does not say how long its context is: --ctx-size must be given", m.info.Path)
 	}
 	for _, x := range []struct {
 		flag, key string

@@ -38,7 +38,7 @@ func LoadModel(_ context.Context, p *Params) (*Model, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	if _, err := checkModelFile(p.Model); err != nil {
+	if _, err := checkModelFile(p); err != nil {
 		return nil, err
 	}
 	return nil, ErrNoCgo

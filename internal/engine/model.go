@@ -57,7 +57,7 @@ func LoadModel(ctx context.Context, p *Params) (*Model, error) {
 			return nil, err
 		}
 	}
-	file, err := checkModelFile(p.Model)
+	file, err := checkModelFile(p)
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 	"syscall"
 
 	"gollama/internal/gguf"
@@ -27,9 +27,10 @@ var notModels = map[string]string{
 	"controlvector": "it is a control vector, not a model",
 }
 
-// checkModelFile opens path as a model and returns what it found. llama.cpp
-// asserts on some damaged files; those must not reach it.
-func checkModelFile(path string) (modelFile, error) {
+// checkModelFile opens p.Model and returns what it found. llama.cpp asserts on
+// some damaged files and overrides; those must not reach it.
+func checkModelFile(p *Params) (modelFile, error) {
+	path := p.Model
 	bad := func(msg string) (modelFile, error) {
 		return modelFile{}, &Error{Op: "load model", Path: path, Msg: msg, Err: ErrModel}
 	}
@@ -51,7 +52,14 @@ func checkModelFile(path string) (modelFile, error) {
 	if !ok {
 		return bad("it is not a model: the key general.architecture is missing")
 	}
-	if msg := checkTokens(f); msg != "" {
+	h := hparams{f: f, arch: arch, over: make(map[string]any, len(p.KVOverrides))}
+	for _, o := range slices.Backward(p.KVOverrides) {
+		h.over[o.Key] = o.Value // of two, llama.cpp takes the first
+	}
+	if msg := h.checkVocab(); msg != "" {
+		return bad(msg)
+	}
+	if msg := h.check(); msg != "" && !p.VocabOnly {
 		return bad(msg)
 	}
 	m := modelFile{paths: f.Paths, arch: arch, shapes: make(map[string][4]uint64, len(f.Tensors))}
@@ -78,29 +86,6 @@ func shape4(t gguf.TensorInfo) [4]uint64 {
 	s := [4]uint64{1, 1, 1, 1}
 	copy(s[:], t.Shape)
 	return s
-}
-
-// checkTokens looks for a token list that llama_vocab::impl::load asserts on:
-// it must have no token twice.
-func checkTokens(f *gguf.File) string {
-	tokens, ok := f.Strings("tokenizer.ggml.tokens")
-	if !ok {
-		return "" // llama.cpp has an error for that
-	}
-	seen := make(map[string]struct{}, len(tokens))
-	for i, t := range tokens {
-		if t == "" {
-			t = fmt.Sprintf("[EMPTY_%d]", i)
-		}
-		if _, dup := seen[t]; dup {
-			return fmt.Sprintf("its vocabulary has the token %q twice", t)
-		}
-		seen[t] = struct{}{}
-	}
-	if len(tokens) == 0 {
-		return "its vocabulary is empty"
-	}
-	return ""
 }
 
 // notRegular says what is wrong with a path that is no readable file, briefly.

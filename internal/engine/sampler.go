@@ -140,7 +140,7 @@ func (s *Sampler) Sample(c *Context, i int) (Token, error) {
 	var e C.gl_err
 	t := C.gl_sampler_sample(s.ptr, c.ptr, C.int(k), &e)
 	if e.code != 0 {
-		return TokenNull, &Error{Op: "sample", Msg: errText(&e)}
+		return TokenNull, &Error{Op: "sample", Path: s.m.info.Path, Msg: errText(&e)}
 	}
 	return Token(t), nil
 }

@@ -9,6 +9,7 @@
 #include "log.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -20,11 +21,17 @@
 
 // ---- process ----
 
+// The model that was loaded last: what llama.cpp asserts on is mostly a file's fault.
+static std::string last_model;
+
 // The last words: one line on stderr and exit code 1, never a backtrace or a core file.
 static void last_words(const char * what) {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!said.test_and_set()) {
         std::string line = std::string("gollama: error: internal engine error: ") + what;
+        if (!last_model.empty()) {
+            line += " (model " + last_model + ")";
+        }
         for (char & c : line) {
             c = c == '\n' ? ' ' : c;
         }
@@ -35,6 +42,9 @@ static void last_words(const char * what) {
     }
     _exit(1);
 }
+
+// Some models' sizes are divided by hyperparameters that are not checked. Go code never raises this signal.
+static void on_division(int) { last_words("division by zero"); }
 
 static void on_terminate() {
     try {
@@ -103,6 +113,10 @@ void gl_init(void) {
     setenv("GGML_NO_BACKTRACE", "1", 1);
     ggml_set_abort_callback([](const char * msg) { last_words(msg); });
     std::set_terminate(on_terminate);
+    struct sigaction division = {};
+    division.sa_handler = on_division;
+    division.sa_flags   = SA_ONSTACK; // Go's rule for handlers
+    sigaction(SIGFPE, &division, nullptr);
     llama_log_set(on_log, nullptr);
     ggml_log_set(on_log, nullptr);
     // common's logger writes to stdout from a thread of its own: below 0 nothing reaches it.
@@ -250,6 +264,7 @@ static void fit(const gl_model_params * p, gl_ctx_params * cp, model_params & o)
 
 struct llama_model * gl_model_load(const gl_model_params * p, gl_ctx_params * cp, gl_err * err) {
     return guard(err, (llama_model *) nullptr, [&]() -> llama_model * {
+        last_model = p->paths[0];
         model_params o;
         fill_model_params(p, o);
         if (p->fit) {

@@ -91,11 +91,11 @@ func (v *Vocab) checkSpecials() error {
 	wpm := v.typ == vocabWPM
 	switch {
 	case (bool(v.sp.add_bos) || wpm) && v.sp.bos < 0:
-		return &Error{Op: "tokenize", Msg: "the model wants a BOS token and has none"}
+		return &Error{Op: "tokenize", Path: v.m.info.Path, Msg: "the model wants a BOS token and has none"}
 	case bool(v.sp.add_eos) && v.sp.eos < 0:
-		return &Error{Op: "tokenize", Msg: "the model wants an EOS token and has none"}
+		return &Error{Op: "tokenize", Path: v.m.info.Path, Msg: "the model wants an EOS token and has none"}
 	case (bool(v.sp.add_sep) || wpm) && v.sp.sep < 0:
-		return &Error{Op: "tokenize", Msg: "the model wants a SEP token and has none"}
+		return &Error{Op: "tokenize", Path: v.m.info.Path, Msg: "the model wants a SEP token and has none"}
 	}
 	return nil
 }
