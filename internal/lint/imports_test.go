@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"internal/cvector":    tools,
 	"internal/lora":       tools,
 	"internal/opt":        tools,
+	"internal/opt/data":   tools,
 	"internal/builtin":    tools,
 
 	// gguf is pure Go: engine checks a file with it before C sees the file.
