@@ -1,0 +1,118 @@
+package lora
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+)
+
+// peftConfig is what adapter_config.json says about the meaning of the tensors. Source: PEFT's LoraConfig.
+type peftConfig struct {
+	PeftType         string   `json:"peft_type"`
+	R                int      `json:"r"`
+	Alpha            float64  `json:"lora_alpha"`
+	RSLoRA           bool     `json:"use_rslora"`
+	DoRA             bool     `json:"use_dora"`
+	FanInFanOut      bool     `json:"fan_in_fan_out"`
+	InitWeights      any      `json:"init_lora_weights"`
+	LayerReplication any      `json:"layer_replication"`
+	InvocationTokens []uint32 `json:"alora_invocation_tokens"`
+	RankPattern      patterns `json:"rank_pattern"`
+	AlphaPattern     patterns `json:"alpha_pattern"`
+}
+
+// maxConfig is the size in bytes beyond which an adapter_config.json is not read.
+const maxConfig = 16 << 20
+
+func parsePEFTConfig(text []byte) (*peftConfig, error) {
+	if len(text) > maxConfig {
+		return nil, adapterErrorf("%d bytes, want at most %d", len(text), maxConfig)
+	}
+	c := &peftConfig{R: 8, Alpha: 8} // LoraConfig's defaults
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, adapterErrorf("%s", err)
+	}
+	altered := []any{"pissa", "olora", "corda", "loftq", "lora_ga"}
+	switch {
+	case c.PeftType != "LORA":
+		return nil, adapterErrorf("peft_type is %q, want LORA", c.PeftType)
+	case c.DoRA:
+		return nil, adapterErrorf("use_dora is set: DoRA's magnitudes are not supported")
+	case c.FanInFanOut:
+		return nil, adapterErrorf("fan_in_fan_out is set: transposed weights are not supported")
+	case c.LayerReplication != nil:
+		return nil, adapterErrorf("layer_replication is set: it makes another model than the base")
+	case slices.Contains(altered, c.InitWeights):
+		return nil, adapterErrorf("init_lora_weights is %q: the adapter belongs to a base that its training changed", c.InitWeights)
+	case c.R < 1:
+		return nil, adapterErrorf("r is %d, want 1 or more", c.R)
+	case math.IsNaN(c.Alpha) || math.Abs(c.Alpha) > math.MaxFloat32:
+		return nil, adapterErrorf("lora_alpha is %g, want a finite number", c.Alpha)
+	}
+	return c, nil
+}
+
+// pattern is a rank or an alpha for the modules whose name matches.
+type pattern struct {
+	re    *regexp.Regexp
+	value float64
+}
+
+// patterns are in the order of the file: the first that matches counts.
+type patterns []pattern
+
+// UnmarshalJSON keeps the order of the keys.
+func (p *patterns) UnmarshalJSON(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if tok, err := dec.Token(); err != nil || tok == nil {
+		return err
+	} else if tok != json.Delim('{') {
+		return fmt.Errorf("a pattern list is %v, want an object", tok)
+	}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := tok.(string)
+		var v float64
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		// Source: PEFT's get_pattern_key.
+		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
+		if err != nil {
+			return fmt.Errorf("pattern %q: %w", key, err)
+		}
+		*p = append(*p, pattern{re, v})
+	}
+	return nil
+}
+
+// of returns the value for a module, def if no pattern matches.
+func (p patterns) of(module string, def float64) float64 {
+	for _, x := range p {
+		if x.re.MatchString(module) {
+			return x.value
+		}
+	}
+	return def
+}
+
+// scale returns what B * A of a module is multiplied with, given the rank of its matrices.
+func (c *peftConfig) scale(module string, rank int) (float64, error) {
+	if want := c.RankPattern.of(module, float64(c.R)); want != float64(rank) {
+		return 0, adapterErrorf("module %q: the matrices have rank %d, adapter_config.json says %g", module, rank, want)
+	}
+	alpha := c.AlphaPattern.of(module, c.Alpha)
+	if alpha == 0 {
+		return 0, adapterErrorf("module %q: alpha is 0: the adapter has no effect", module)
+	}
+	if c.RSLoRA {
+		return alpha / math.Sqrt(float64(rank)), nil
+	}
+	return alpha / float64(rank), nil
+}
