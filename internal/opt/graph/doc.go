@@ -1,0 +1,2 @@
+// Package graph computes a model's loss and its gradients.
+package graph
