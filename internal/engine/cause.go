@@ -25,3 +25,12 @@ func cleanCause(s string) string {
 		s = t
 	}
 }
+
+// shorten cuts an error text that quotes the rest of its input.
+func shorten(s string) string {
+	const most = 160
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}

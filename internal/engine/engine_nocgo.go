@@ -16,6 +16,50 @@ type Vocab struct{}
 // Sampler cannot be made without cgo.
 type Sampler struct{}
 
+// ChatTemplate cannot be made without cgo.
+type ChatTemplate struct{}
+
+// ChatParser cannot be made without cgo.
+type ChatParser struct{}
+
+// BuiltinChatTemplates returns nothing.
+func BuiltinChatTemplates() []string { return nil }
+
+// NewChatTemplate returns ErrNoCgo.
+func NewChatTemplate(*Model, ChatTemplateOptions) (*ChatTemplate, error) { return nil, ErrNoCgo }
+
+// Source returns nothing.
+func (t *ChatTemplate) Source(bool) string { return "" }
+
+// Caps returns ErrNoCgo.
+func (t *ChatTemplate) Caps() (map[string]bool, error) { return nil, ErrNoCgo }
+
+// Apply checks in and returns ErrNoCgo.
+func (t *ChatTemplate) Apply(in *ChatInput) (*ChatPrompt, error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	return nil, ErrNoCgo
+}
+
+// Render is Apply.
+func (t *ChatTemplate) Render(in *ChatInput) (*ChatPrompt, error) { return t.Apply(in) }
+
+// Tokenize returns ErrNoCgo.
+func (t *ChatTemplate) Tokenize(*ChatPrompt) ([]Token, error) { return nil, ErrNoCgo }
+
+// Close does nothing.
+func (t *ChatTemplate) Close() error { return nil }
+
+// NewChatParser returns ErrNoCgo.
+func NewChatParser(*ChatPrompt) (*ChatParser, error) { return nil, ErrNoCgo }
+
+// Parse returns ErrNoCgo.
+func (c *ChatParser) Parse(string, bool) (ChatMessage, error) { return ChatMessage{}, ErrNoCgo }
+
+// Close does nothing.
+func (c *ChatParser) Close() error { return nil }
+
 // CheckGrammar returns ErrNoCgo.
 func CheckGrammar(string) error { return ErrNoCgo }
 

@@ -48,7 +48,7 @@ func testParams(path string) *Params {
 	return &p
 }
 
-func openModel(t *testing.T, p *Params) *Model {
+func openModel(t testing.TB, p *Params) *Model {
 	t.Helper()
 	m, err := LoadModel(context.Background(), p)
 	if err != nil {

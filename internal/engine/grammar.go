@@ -44,15 +44,6 @@ func checkGrammar(m *C.struct_llama_model, gbnf string) error {
 	return errors.New("grammar: " + msg)
 }
 
-// shorten cuts an error text that quotes the rest of its input.
-func shorten(s string) string {
-	const most = 160
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
-}
-
 // SchemaToGrammar converts a JSON schema to GBNF. A schema that is not valid,
 // or that the grammar would only partly express, is an error that says where.
 func SchemaToGrammar(schema string) (string, error) {

@@ -85,15 +85,35 @@ int32_t gl_tokenize(const struct llama_model * m, const char * text, int32_t len
                     bool add_special, bool parse_special, gl_err * err);
 // The bytes of the pieces, or minus the number that did not fit.
 int64_t gl_pieces(const struct llama_model * m, const int32_t * tokens, int n, bool special, char * dst, int64_t cap, gl_err * err);
+// The ids of the special tokens, as the tokenizer defines them; the number there are.
+int gl_special_ids(const struct llama_model * m, int32_t * ids, int cap);
 bool gl_is_eog(const struct llama_model * m, int32_t t);
 bool gl_is_control(const struct llama_model * m, int32_t t);
 const char * gl_token_text(const struct llama_model * m, int32_t t);
+int gl_token_attr(const struct llama_model * m, int32_t t); // enum llama_token_attr
 float gl_token_score(const struct llama_model * m, int32_t t);
 
 // ---- grammar (shim_text.cpp) ----
 bool gl_grammar_check(const struct llama_model * m, const char * gbnf, gl_err * err);
 // A malloc'd string; *incomplete is malloc'd too and empty if the grammar is exact.
 char * gl_schema_to_grammar(const char * schema, char ** incomplete, gl_err * err);
+
+// ---- chat templates (shim_chat.cpp) ----
+typedef struct gl_chat gl_chat;               // a compiled template, and the one for tools if there are two
+typedef struct gl_chat_parser gl_chat_parser; // reads the outputs of one prompt
+
+// source is Jinja text, or with builtin the name of a template that llama.cpp has in C++; tools is
+// Jinja text or "". bos and eos are used without a model.
+gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const char * tools, bool builtin,
+                      const char * bos, const char * eos, gl_err * err);
+void gl_chat_free(gl_chat * c);
+int gl_chat_builtin(const char ** out, int n);
+// What comes back is JSON in a malloc'd string; for what goes in and out see chatwire.go.
+char * gl_chat_caps(const gl_chat * c, gl_err * err);
+char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err);
+gl_chat_parser * gl_chat_parser_new(const char * input, gl_err * err);
+void gl_chat_parser_free(gl_chat_parser * p);
+char * gl_chat_parse(const gl_chat_parser * p, const char * text, size_t n, bool partial, gl_err * err);
 
 // ---- context (shim_ctx.cpp) ----
 gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_threads * gen, const gl_threads * batch, gl_err * err);

@@ -83,6 +83,21 @@ int64_t gl_pieces(const struct llama_model * m, const int32_t * tokens, int n, b
     });
 }
 
+int gl_special_ids(const struct llama_model * m, int32_t * ids, int cap) {
+    const llama_vocab * v = llama_model_get_vocab(m);
+    int n = 0;
+    for (int32_t t = 0; t < llama_vocab_n_tokens(v); t++) {
+        if (llama_vocab_get_attr(v, t) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN)) {
+            if (n < cap) {
+                ids[n] = t;
+            }
+            n++;
+        }
+    }
+    return n;
+}
+
+int gl_token_attr(const struct llama_model * m, int32_t t) { return llama_vocab_get_attr(llama_model_get_vocab(m), t); }
 bool gl_is_eog(const struct llama_model * m, int32_t t) { return llama_vocab_is_eog(llama_model_get_vocab(m), t); }
 bool gl_is_control(const struct llama_model * m, int32_t t) { return llama_vocab_is_control(llama_model_get_vocab(m), t); }
 const char * gl_token_text(const struct llama_model * m, int32_t t) { return llama_vocab_get_text(llama_model_get_vocab(m), t); }

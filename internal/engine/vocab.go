@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"unsafe"
 )
 
@@ -22,6 +23,9 @@ type Vocab struct {
 	n   int
 	typ int
 	sp  C.gl_specials
+
+	specialsOnce sync.Once
+	special      *specials
 }
 
 // vocabTypes is indexed by enum llama_vocab_type.
@@ -202,4 +206,37 @@ func (v *Vocab) Score(t Token) float32 {
 	}
 	defer v.m.mu.RUnlock()
 	return float32(C.gl_token_score(v.m.ptr, C.int32_t(t)))
+}
+
+// Bits of enum llama_token_attr.
+const (
+	attrUnknown = 1 << 0
+	attrControl = 1 << 3
+	attrLStrip  = 1 << 7
+	attrRStrip  = 1 << 8
+)
+
+// specials returns the special tokens.
+func (v *Vocab) specials() *specials {
+	v.specialsOnce.Do(func() {
+		v.special = newSpecials(nil)
+		if !v.m.rlock() {
+			return
+		}
+		defer v.m.mu.RUnlock()
+		ids := make([]C.int32_t, 1+int(C.gl_special_ids(v.m.ptr, nil, 0)))
+		n := int(C.gl_special_ids(v.m.ptr, &ids[0], C.int(len(ids))))
+		list := make([]special, n)
+		for i, id := range ids[:n] {
+			attr := int(C.gl_token_attr(v.m.ptr, id))
+			list[i] = special{
+				text:    C.GoString(C.gl_token_text(v.m.ptr, id)),
+				control: attr&(attrControl|attrUnknown) != 0,
+				lstrip:  attr&attrLStrip != 0,
+				rstrip:  attr&attrRStrip != 0,
+			}
+		}
+		v.special = newSpecials(list)
+	})
+	return v.special
 }

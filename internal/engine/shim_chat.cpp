@@ -1,0 +1,225 @@
+// Chat templates: messages to a prompt, and an output back to a message, by llama.cpp's common library.
+#include "guard.hpp"
+
+#include "chat-auto-parser.h"
+#include "chat.h"
+#include "json.h"
+#include "llama.h"
+
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <stdexcept>
+#include <string>
+
+struct gl_template {
+    common_chat_templates_ptr ptr;
+    bool plain = false; // llama.cpp has no code of its own for it: what Jinja writes is the prompt
+};
+
+struct gl_chat {
+    gl_template main;
+    gl_template tools; // used when there are tools; ptr may be null
+    bool builtin = false; // one that llama.cpp has in C++, not in Jinja
+};
+
+struct gl_chat_parser {
+    common_chat_parser_params params;
+};
+
+// The letters of strftime that give a text of their own; %% apart.
+static const char clock_letters[] = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ";
+
+// The templates' strftime_now reads the clock, and nothing sets it. This macro of the same name
+// stands before the template and formats gl_now, a table of the texts of all letters. Its line end
+// goes with the block before it, as in every template, so that the first line stays the first.
+// Where a template is only analysed there is no table, and the format stands for itself.
+static std::string with_clock(const std::string & source) {
+    if (source.find("strftime_now") == std::string::npos) {
+        return source;
+    }
+    std::string macro = "{%- macro strftime_now(f) %}{%- if gl_now is defined %}{{- f | replace('%%', '\x01')";
+    for (const char * c = clock_letters; *c; c++) {
+        for (const char * flag : { "", "-" }) {
+            macro += std::string(" | replace('%") + flag + *c + "', gl_now['" + flag + *c + "'])";
+        }
+    }
+    return macro + " | replace('\x01', '%') }}{%- else %}{{- f }}{%- endif %}{%- endmacro %}\n" + source;
+}
+
+static std::string clock_table(std::time_t now) {
+    std::tm tm {};
+    localtime_r(&now, &tm);
+    json table = json::object();
+    for (const char * c = clock_letters; *c; c++) {
+        for (const char * flag : { "", "-" }) {
+            const std::string code = std::string(flag) + *c;
+            char buf[100];
+            const size_t n = strftime(buf, sizeof(buf), ("%" + code).c_str(), &tm);
+            table[code] = std::string(buf, n);
+        }
+    }
+    return table.dump();
+}
+
+static std::string format_time(std::time_t now, const char * format) {
+    std::tm tm {};
+    localtime_r(&now, &tm);
+    char buf[100];
+    return std::string(buf, strftime(buf, sizeof(buf), format, &tm));
+}
+
+// Whether common_chat_templates_apply goes the way of most templates with this one: Jinja for the
+// prompt, and a parser made by comparing what the template writes.
+static bool is_plain(const common_chat_template & t) {
+    autoparser::generation_params params;
+    params.messages = json::array({ json { { "role", "user" }, { "content", "x" } } });
+    try {
+        return !common_chat_try_specialized_template(t, t.source(), params).has_value();
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
+static gl_template compile(const struct llama_model * m, const std::string & source, const char * bos, const char * eos) {
+    gl_template t;
+    if (source != "chatml") {
+        // common_chat_templates_init rethrows its errors by value, without their text. This one throws them whole.
+        t.plain = is_plain(common_chat_template(source, bos, eos));
+    }
+    t.ptr = common_chat_templates_init(m, source, bos, eos);
+    return t;
+}
+
+gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const char * tools, bool builtin,
+                      const char * bos, const char * eos, gl_err * err) {
+    return guard(err, (gl_chat *) nullptr, [&] {
+        auto c = std::make_unique<gl_chat>();
+        c->builtin = builtin;
+        gl_on_big_stack([&] {
+            if (builtin) {
+                c->main.ptr = common_chat_templates_init(m, source, bos, eos);
+                return;
+            }
+            c->main = compile(m, with_clock(source), bos, eos);
+            if (*tools) {
+                c->tools = compile(m, with_clock(tools), bos, eos);
+            }
+        });
+        return c.release();
+    });
+}
+
+void gl_chat_free(gl_chat * c) { delete c; }
+
+int gl_chat_builtin(const char ** out, int n) { return llama_chat_builtin_templates(out, n); }
+
+char * gl_chat_caps(const gl_chat * c, gl_err * err) {
+    return guard(err, (char *) nullptr, [&] {
+        json caps = json::object();
+        gl_on_big_stack([&] {
+            for (const auto & kv : common_chat_templates_get_caps((c->tools.ptr ? c->tools : c->main).ptr.get())) {
+                caps[kv.first] = kv.second;
+            }
+        });
+        return strdup(caps.dump().c_str());
+    });
+}
+
+static common_chat_templates_inputs read_input(const json & in) {
+    common_chat_templates_inputs o;
+    o.messages              = common_chat_msgs_parse_oaicompat(in.at("messages"));
+    o.add_generation_prompt = in.value("add_generation_prompt", false);
+    o.parallel_tool_calls   = in.value("parallel_tool_calls", false);
+    o.enable_thinking       = in.value("enable_thinking", true);
+    o.json_schema           = in.value("json_schema", "");
+    o.grammar               = in.value("grammar", "");
+    o.tool_choice           = common_chat_tool_choice_parse_oaicompat(in.value("tool_choice", "auto"));
+    o.reasoning_format      = common_reasoning_format_from_name(in.value("reasoning_format", "none"));
+    if (in.contains("tools")) {
+        o.tools = common_chat_tools_parse_oaicompat(in.at("tools"));
+    }
+    if (in.contains("continue")) {
+        const std::string how = in.at("continue");
+        o.continue_final_message = how == "auto" ? COMMON_CHAT_CONTINUATION_AUTO :
+                                   how == "content" ? COMMON_CHAT_CONTINUATION_CONTENT : COMMON_CHAT_CONTINUATION_REASONING;
+    }
+    const std::time_t now = in.at("now").get<int64_t>();
+    // Both are made from the clock in common_chat_extra_context, before what is given here.
+    o.chat_template_kwargs["datetime"]    = json::make(format_time(now, "%b %d %Y")).dump();
+    o.chat_template_kwargs["date_string"] = json::make(format_time(now, "%d %b %Y")).dump();
+    o.chat_template_kwargs["gl_now"]      = clock_table(now);
+    o.now = std::chrono::system_clock::from_time_t(now);
+    if (in.value("prompt_only", false)) {
+        o.force_pure_content = true;
+    }
+    if (in.contains("kwargs")) {
+        for (const auto & kv : in.at("kwargs").items()) {
+            o.chat_template_kwargs[kv.key()] = kv.value().dump();
+        }
+    }
+    return o;
+}
+
+static json write_prompt(const common_chat_params & p) {
+    json triggers = json::array(), ends = json::array(), preserved = json::array(), stops = json::array();
+    for (const auto & t : p.grammar_triggers) {
+        triggers.push_back(json { { "type", (int) t.type }, { "value", t.value } });
+    }
+    for (const auto & s : p.thinking_end_tags) { ends.push_back(s); }
+    for (const auto & s : p.preserved_tokens) { preserved.push_back(s); }
+    for (const auto & s : p.additional_stops) { stops.push_back(s); }
+    return json {
+        { "format", (int) p.format }, { "prompt", p.prompt }, { "generation_prompt", p.generation_prompt },
+        { "grammar", p.grammar }, { "grammar_lazy", p.grammar_lazy }, { "grammar_triggers", triggers },
+        { "supports_thinking", p.supports_thinking }, { "thinking_start", p.thinking_start_tag }, { "thinking_ends", ends },
+        { "preserved_tokens", preserved }, { "stops", stops }, { "parser", p.parser },
+    };
+}
+
+char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err) {
+    return guard(err, (char *) nullptr, [&] {
+        std::string out;
+        gl_on_big_stack([&] {
+            auto in      = read_input(json::parse(input));
+            in.use_jinja = !c->builtin;
+            const auto & t = c->tools.ptr && !in.tools.empty() ? c->tools : c->main;
+            // This leaves out the parser, whose making takes 10 to 100 times as long as the prompt.
+            // It also leaves out a continuation, and what llama.cpp does to messages for some templates.
+            in.force_pure_content = in.force_pure_content && t.plain && in.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
+            out = write_prompt(common_chat_templates_apply(t.ptr.get(), in)).dump();
+        });
+        return strdup(out.c_str());
+    });
+}
+
+gl_chat_parser * gl_chat_parser_new(const char * input, gl_err * err) {
+    return guard(err, (gl_chat_parser *) nullptr, [&] {
+        auto p = std::make_unique<gl_chat_parser>();
+        gl_on_big_stack([&] {
+            const json in = json::parse(input);
+            p->params.format               = (common_chat_format) in.at("format").get<int>();
+            p->params.generation_prompt    = in.value("generation_prompt", "");
+            p->params.reasoning_format     = common_reasoning_format_from_name(in.value("reasoning_format", "none"));
+            p->params.parse_tool_calls     = in.value("parse_tool_calls", true);
+            const std::string parser = in.value("parser", "");
+            if (!parser.empty()) {
+                p->params.parser.load(parser);
+            }
+        });
+        return p.release();
+    });
+}
+
+void gl_chat_parser_free(gl_chat_parser * p) { delete p; }
+
+char * gl_chat_parse(const gl_chat_parser * p, const char * text, size_t n, bool partial, gl_err * err) {
+    return guard(err, (char *) nullptr, [&] {
+        std::string out;
+        gl_on_big_stack([&] {
+            const auto msg = common_chat_parse(std::string(text, n), partial, p->params);
+            out = msg.to_json_oaicompat(true).dump_safe();
+        });
+        return strdup(out.c_str());
+    });
+}
