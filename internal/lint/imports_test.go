@@ -21,8 +21,9 @@ var mayImport = map[string][]string{
 	"internal/imatrix":    tools,
 	"internal/cvector":    tools,
 	"internal/lora":       tools,
-	"internal/opt":        tools,
+	"internal/opt":        append([]string{"internal/opt/"}, tools...),
 	"internal/opt/data":   tools,
+	"internal/opt/graph":  append([]string{"internal/opt/data"}, tools...),
 	"internal/builtin":    tools,
 
 	// gguf is pure Go: engine checks a file with it before C sees the file.

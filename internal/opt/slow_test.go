@@ -1,0 +1,6 @@
+//go:build slow
+
+package opt
+
+// nKills is how often TestKill kills.
+const nKills = 50
