@@ -153,7 +153,7 @@ func makeFlagTable() []flagDef {
 			binding: boolVar(func(o o) *bool { return &o.Special })},
 		{name: "output", alias: []string{"-o"}, arg: "FILE", def: "standard output", help: "write the result to FILE, which appears when the run ends; if it fails, FILE stays as it was; - is standard output", in: inRun, group: groupPrompt,
 			binding: fileVar(func(o o) *string { return &o.OutFile })},
-		{name: "format", arg: "FORMAT", help: "text, json (one object) or jsonl (pieces of text, then the object)", in: inRun, group: groupPrompt,
+		{name: "format", fixed: map[string]string{"--json": "json"}, arg: "FORMAT", help: "text, json (one object) or jsonl (pieces of text, then the object)", in: inRun, group: groupPrompt,
 			binding: wordVar(func(o o) *string { return &o.format }, "text", "json", "jsonl")},
 		{name: "logprobs", arg: "N", help: "report the log-probability of each token with N alternatives (json, jsonl); 0 is off", in: inRun, group: groupPrompt,
 			binding: intVar(func(o o) *int { return &o.logprobs }, 0, 1000)},
@@ -407,6 +407,7 @@ func logFlags() []flagDef {
 	return append(rows, inGroup(groupSettings,
 		flagDef{name: "config", arg: "FILE", def: "none", help: "read settings from a YAML file: long names as keys, at the top or under the subcommand's name", in: inRun, binding: fileVar(func(o o) *string { return &o.config }).unprinted()},
 		flagDef{name: "print-config", help: "write the settings that would be used as YAML, and end", in: inRun, binding: boolVar(func(o o) *bool { return &o.printConfig }).unprinted()},
+		flagDef{name: "model-info", help: "show what the header of the model, adapter or projector -m says, and end; nothing is loaded; with --json as one object", in: inRun, binding: boolVar(func(o o) *bool { return &o.modelInfo }).unprinted()},
 		flagDef{name: "json", help: "write one JSON object", in: inInfo, binding: boolVar(func(o o) *bool { return &o.json })},
 	)...)
 }

@@ -32,6 +32,7 @@ type options struct {
 
 	config      string
 	printConfig bool
+	modelInfo   bool
 	json        bool // version, devices
 
 	given    map[string]level // flags that were set, by long name

@@ -31,6 +31,7 @@ Examples:
   gollama run -m model.gguf -p "Once upon a time" -n 32
   gollama run -m model.gguf -f prompt.txt --temp 0 --format json -o answer.json
   echo "Once" | gollama run -m model.gguf -j '{"type":"boolean"}'
+  gollama run -m model.gguf --model-info
 
 Flags have the names, defaults and environment variables of llama-completion.
 Differences: the prompt is not echoed (--echo), escapes are not processed (-e),
@@ -46,6 +47,9 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 	}
 	if o.Model == "" {
 		return usagef("no model given").withHint("-m FILE.gguf")
+	}
+	if o.modelInfo {
+		return showModelInfo(e, o)
 	}
 	if err := checkDevices(o); err != nil {
 		return err
