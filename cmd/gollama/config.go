@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -112,13 +113,18 @@ func (c *configReader) flag(key, section string) *flagDef {
 	if key == "config" || key == "print-config" {
 		return nil
 	}
+	var other *flagDef // of another subcommand, which may share the file
 	for i := range flagTable {
 		f := &flagTable[i]
-		if f.name == key && (section == "" || strings.Contains(f.in, " "+section+" ")) {
+		switch {
+		case f.name != key:
+		case strings.Contains(f.in, " "+cmp.Or(section, c.cmd)+" "):
 			return f
+		case section == "" && other == nil:
+			other = f
 		}
 	}
-	return nil
+	return other
 }
 
 // anySpelling finds the flag that a key may have meant: an alias.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gollama/internal/lora"
 )
 
 // TestHelpExamples runs the examples of each subcommand's help as a reader
@@ -47,6 +49,9 @@ func TestHelpExamples(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(filepath.Join(dir, "prompt.txt"), []byte("Once upon a time"), 0o666); err != nil {
+					t.Fatal(err)
+				}
+				if err := lora.WriteGGUF(filepath.Join(dir, "adapter.gguf"), storyAdapter()); err != nil {
 					t.Fatal(err)
 				}
 				replace := strings.NewReplacer("model.gguf", model, "${fpath[1]}", dir, "/usr/local/share/man/man1", dir)

@@ -116,6 +116,10 @@ func hintOf(err error) string {
 	if errors.As(err, &input) && input.hint != "" {
 		return input.hint
 	}
+	var hinted *hintedError
+	if errors.As(err, &hinted) {
+		return hinted.hint
+	}
 	var tooLong *completion.PromptTooLongError
 	if errors.As(err, &tooLong) {
 		return "raise -c, shorten the prompt, or give --on-overflow truncate"

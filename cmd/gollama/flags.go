@@ -59,7 +59,7 @@ const (
 )
 
 var groups = []string{groupPrompt, groupGenerate, groupSampling, groupModel, groupContext,
-	groupRope, groupAdapters, groupCPU, groupDevices, groupLogs, groupSettings}
+	groupRope, groupAdapters, groupExport, groupCPU, groupDevices, groupLogs, groupSettings}
 
 const (
 	inRun  = " run "
@@ -320,6 +320,8 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, deviceFlags()...)
 	rows = append(rows, logFlags()...)
 	rows = append(rows, rejectedFlags()...)
+	rows = append(rows, exportLoRAFlags()...)
+	alsoIn(rows, inExportLoRA, sharedWithExportLoRA)
 	return rows
 }
 

@@ -30,6 +30,8 @@ type options struct {
 	logPrefix     bool
 	logTimestamps bool
 
+	export exportOptions
+
 	config      string
 	printConfig bool
 	modelInfo   bool
@@ -53,7 +55,7 @@ func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
 		Params: p, overflow: "error", format: "text",
-		logColors: "auto", given: map[string]level{},
+		logColors: "auto", given: map[string]level{}, export: exportDefaults(),
 	}
 }
 

@@ -66,6 +66,7 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("exit status %d, want %d", got, want)
 				}
 			},
+			"adapter": adapterCommand,
 			// output TEXT compares standard output byte for byte.
 			"output": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 1 {

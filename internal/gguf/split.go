@@ -127,6 +127,9 @@ func CreateSplit(prefix string, kvs KVs, tensors []TensorInfo, limits SplitLimit
 	return begin(w)
 }
 
+// Count returns the number of shards that [CreateSplit] makes of these tensors.
+func (l SplitLimits) Count(tensors []TensorInfo) int { return len(l.divide(tensors)) }
+
 // divide returns the tensors of each shard, one shard at least.
 func (l SplitLimits) divide(tensors []TensorInfo) [][]TensorInfo {
 	var groups [][]TensorInfo

@@ -63,7 +63,9 @@ type Tensor struct {
 type Matrix struct {
 	Shape []uint64  // elements per dimension, ne[0] (contiguous) first
 	Data  []float32 // the values, row after row; nil if they are still in the file
-	read  func() ([]float32, error)
+
+	read     func() ([]float32, error)
+	readRows func(first, n int) ([]float32, error) // n values from number first; nil where they cannot be read alone
 }
 
 // Floats returns the values: Data or, where that is nil, what is read from the file anew with each call. The slice may

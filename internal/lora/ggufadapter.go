@@ -103,6 +103,7 @@ func (a *Adapter) addGGUFTensors(f *gguf.File) error {
 			part = &t.B
 		default:
 			part = &t.Whole
+			m.readRows = func(first, n int) ([]float32, error) { return readSomeFloats(f, i, first, n) }
 		}
 		if *part != nil {
 			return adapterErrorf("tensor %q: it is there twice", info.Name)
@@ -124,6 +125,22 @@ func readFloats(f *gguf.File, i int) ([]float32, error) {
 		return nil, fmt.Errorf("tensor %q: %w", info.Name, err)
 	}
 	return x, nil
+}
+
+// readSomeFloats returns n values of tensor i of f from number first, both multiples of the type's block size.
+func readSomeFloats(f *gguf.File, i, first, n int) ([]float32, error) {
+	info := f.Tensors[i]
+	from, ok1 := info.Type.RowSize(uint64(first))
+	size, ok2 := info.Type.RowSize(uint64(n))
+	if !ok1 || !ok2 {
+		return nil, fmt.Errorf("tensor %q: %d values from number %d are not whole blocks of %s", info.Name, n, first, info.Type)
+	}
+	b := make([]byte, size)
+	if err := readFull(f.TensorReader(i), b, int64(from)); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", info.Name, err)
+	}
+	x := make([]float32, n)
+	return x, toFloats(x, info.Type, b)
 }
 
 // toFloats converts the values of type t packed in b to float32; len(x) must be their number.

@@ -198,7 +198,7 @@ func (r *peftReader) whole(m *peftModule) *Matrix {
 	for _, d := range m.whole.shape[min(1, len(m.whole.shape)):] {
 		width *= int(d)
 	}
-	return &Matrix{Shape: reversed(m.whole.shape), read: func() ([]float32, error) {
+	w := &Matrix{Shape: reversed(m.whole.shape), read: func() ([]float32, error) {
 		x, err := r.rows(m, m.whole, width)
 		if err == nil && r.arch.normPlus && strings.Contains(m.tensor, "norm.weight") {
 			for i := range x {
@@ -207,6 +207,15 @@ func (r *peftReader) whole(m *peftModule) *Matrix {
 		}
 		return x, err
 	}}
+	if m.tensor == embdName || m.tensor == outputName { // large, and in the same order in both formats
+		w.readRows = func(first, n int) ([]float32, error) {
+			some, size := *m.whole, safeDtypes[m.whole.dtype]
+			some.start += int64(first) * size
+			some.size = int64(n) * size
+			return some.floats(r.r)
+		}
+	}
+	return w
 }
 
 // rows reads t, whose rows of width values are outputs of the module, in the order of llama.cpp.
