@@ -236,24 +236,6 @@ func (c *cursor) value() (v Value, err error) {
 	return v, nil
 }
 
-// reverse turns round the byte order of the numbers in b.
-func reverse(b []byte, width uint64) {
-	switch width {
-	case 2:
-		for ; len(b) >= 2; b = b[2:] {
-			b[0], b[1] = b[1], b[0]
-		}
-	case 4:
-		for ; len(b) >= 4; b = b[4:] {
-			binary.LittleEndian.PutUint32(b, binary.BigEndian.Uint32(b))
-		}
-	case 8:
-		for ; len(b) >= 8; b = b[8:] {
-			binary.LittleEndian.PutUint64(b, binary.BigEndian.Uint64(b))
-		}
-	}
-}
-
 // tensor reads a tensor description; fields are the offsets of its parts.
 func (c *cursor) tensor() (t TensorInfo, fields fieldOffsets, err error) {
 	fields.name = c.pos

@@ -35,7 +35,9 @@ type shard struct {
 }
 
 // Open reads keys and tensor descriptions of the file at path, which stays open until [File.Close]. One shard of a
-// split model is opened as the file it is; see [OpenModel]. Errors name the path; they wrap a [FormatError] where the
+// split model is opened as the file it is; see [OpenModel]. The data of tensors is read with pread when it is asked
+// for and not mapped: who reads it needs each byte once, and where a file shrinks while it is mapped, the process ends
+// by SIGBUS and not with an error. Errors name the path; they wrap a [FormatError] where the
 // file breaks the format.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
@@ -249,20 +251,18 @@ func (f *File) TensorReader(i int) *io.SectionReader {
 	return io.NewSectionReader(s.r, s.dataOffset+int64(t.Offset), int64(t.Size()))
 }
 
-// ReadTensor returns the data of tensor i, little endian whatever the file's order. A tensor of blocks (see
-// [Type.BlockSize]) in a big-endian file is an error. It panics if there is no tensor i.
+// ReadTensor returns the data of tensor i, little endian whatever the file's order. Of a big-endian file, a type of
+// blocks whose byte order is not settled is an error. It panics if there is no tensor i.
 func (f *File) ReadTensor(i int) ([]byte, error) {
-	t, big := f.Tensors[i], f.shardOf(i).order == binary.BigEndian
-	if big && t.Type.BlockSize() != 1 {
-		return nil, fmt.Errorf("tensor %q: %s in a big-endian file, want a type without blocks", t.Name, t.Type)
-	}
+	t, s := f.Tensors[i], f.shardOf(i)
 	b := make([]byte, t.Size())
-	s := f.shardOf(i)
 	if err := readAt(s.r, b, s.dataOffset+int64(t.Offset)); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
-	if big {
-		reverse(b, t.Type.TypeSize())
+	if s.order == binary.BigEndian {
+		if err := turn(b, t.Type); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
 	}
 	return b, nil
 }

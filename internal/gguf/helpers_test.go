@@ -189,9 +189,19 @@ func bigEndian(t testing.TB, f *File, data [][]byte) []byte {
 	fill()
 	for i, ti := range f.Tensors {
 		d := slices.Clone(data[i])
-		if ti.Type.BlockSize() == 1 {
-			for e := range slices.Chunk(d, int(ti.Type.TypeSize())) {
-				slices.Reverse(e)
+		for block := range slices.Chunk(d, int(ti.Type.TypeSize())) {
+			switch ti.Type {
+			case TypeQ4_K: // struct block_q4_K: d and dmin, then bytes
+				slices.Reverse(block[:2])
+				slices.Reverse(block[2:4])
+			case TypeQ6_K: // struct block_q6_K: 208 bytes, then d
+				slices.Reverse(block[208:])
+			case TypeQ4_0, TypeQ8_0:
+				slices.Reverse(block[:2])
+			default:
+				if ti.Type.BlockSize() == 1 {
+					slices.Reverse(block)
+				}
 			}
 		}
 		b = append(b, d...)

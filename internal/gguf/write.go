@@ -67,7 +67,7 @@ func NewWriter(w io.Writer, kvs KVs, tensors []TensorInfo) (*Writer, error) {
 
 // WriteTo writes all of f to w as one file, with the version of f: version 2 differs from 3 in its number only. A
 // file that is little endian and has its tensors in order and without gaps comes out byte for byte. Of a big-endian
-// file, tensors of blocks are an error, as in [File.ReadTensor]. n is the number of bytes written.
+// file, some types are an error, as in [File.ReadTensor]. n is the number of bytes written.
 func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	p, err := newPart("", f.KVs, f.Tensors)
 	if err != nil {
