@@ -88,6 +88,7 @@ func load(ctx context.Context, p *Params, file modelFile) (*Model, error) {
 	cp := contextParams(p)
 	a.ptrs = append(a.ptrs, ptrOf(cp))
 	mp := modelParams(&a, p, file.paths)
+	mp.load_mode = C.int(file.loadMode(p.LoadMode))
 	flag := C.gl_flag_new()
 	defer C.gl_flag_free(flag)
 	mp.cancel = flag
@@ -166,7 +167,7 @@ func modelParams(a *arena, p *Params, paths []string) *C.gl_model_params {
 	}
 	mp.fit_target, mp.n_fit_target = cArray(a, target), C.int(len(target))
 	mp.n_gpu_layers, mp.main_gpu = C.int(p.NGPULayers), C.int(p.MainGPU)
-	mp.split_mode, mp.load_mode, mp.lazy_mode = C.int(p.SplitMode), C.int(p.LoadMode), C.int(p.LazyMode)
+	mp.split_mode, mp.lazy_mode = C.int(p.SplitMode), C.int(p.LazyMode)
 	mp.vocab_only, mp.check_tensors = C.bool(p.VocabOnly), C.bool(p.CheckTensors)
 	mp.no_extra_bufts, mp.no_host, mp.no_alloc = C.bool(p.NoExtraBufts), C.bool(p.NoHost), C.bool(p.NoAlloc)
 	mp.fit = C.bool(p.FitParams && !p.VocabOnly && !bool(mp.no_devices) && bool(C.gl_have_gpu()))

@@ -128,6 +128,45 @@ func TestWrongFiles(t *testing.T) {
 	}
 }
 
+// TestWrittenFiles loads what package gguf writes: with several alignments, and three of the pinned source's
+// vocabularies written again, if they are there. The others come out of package gguf's own tests byte for byte.
+func TestWrittenFiles(t *testing.T) {
+	tokens := []Token{1, 260, 270, 280}
+	var want []float32
+	for _, align := range []uint32{32, 8, 64, 256} {
+		p := testParams(writeGGUF(t, "a.gguf", tinyKeys().With(gguf.KeyAlignment, gguf.ValueOf(align)), tinyTensors()))
+		got := logitsOf(t, openContext(t, openModel(t, p), p), tokens)
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("alignment %d: the logits differ", align)
+		}
+	}
+	for _, name := range []string{"llama-spm", "gpt-2", "bert-bge"} {
+		path := "../../.engine/src/models/ggml-vocab-" + name + ".gguf"
+		f, err := gguf.Open(path)
+		if errors.Is(err, os.ErrNotExist) {
+			t.Logf("not compared: %v", err)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := testParams(writeGGUF(t, filepath.Base(path), f.KVs, nil))
+		p.VocabOnly = true
+		tokens, _ := f.Strings("tokenizer.ggml.tokens")
+		if m, err := LoadModel(context.Background(), p); err != nil {
+			t.Errorf("%s: %v", filepath.Base(path), err)
+		} else if n := m.Info().NVocab; n != len(tokens) {
+			t.Errorf("%s: got %d tokens, want %d", filepath.Base(path), n, len(tokens))
+		} else if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+	}
+}
+
 func TestSplitModel(t *testing.T) {
 	whole := testParams(writeTiny(t))
 	prefix := filepath.Join(t.TempDir(), "part")

@@ -16,6 +16,24 @@ type modelFile struct {
 	paths  []string
 	arch   string
 	shapes map[string][4]uint64
+	align  uint32 // of the tensors in the file, bytes
+}
+
+// tensorAlignment is TENSOR_ALIGNMENT, ggml/src/ggml-impl.h.
+const tensorAlignment = 32
+
+// loadMode returns mode or, for a file whose tensors lie too loosely to be used
+// where they are (ggml_backend_cpu_buffer_from_ptr asserts), the same without
+// mapping.
+func (m modelFile) loadMode(mode LoadMode) LoadMode {
+	switch {
+	case m.align >= tensorAlignment:
+	case mode == LoadAuto, mode == LoadMmap:
+		return LoadNone
+	case mode == LoadMmapMlock:
+		return LoadMlock
+	}
+	return mode
 }
 
 // notModels says what a file is that has this general.type or architecture.
@@ -62,7 +80,7 @@ func checkModelFile(p *Params) (modelFile, error) {
 	if msg := h.check(); msg != "" && !p.VocabOnly {
 		return bad(msg)
 	}
-	m := modelFile{paths: f.Paths, arch: arch, shapes: make(map[string][4]uint64, len(f.Tensors))}
+	m := modelFile{paths: f.Paths, arch: arch, shapes: make(map[string][4]uint64, len(f.Tensors)), align: f.Alignment}
 	for _, t := range f.Tensors {
 		m.shapes[t.Name] = shape4(t)
 	}
