@@ -2,6 +2,7 @@
 
 GO      ?= go
 MODEL   ?=
+FUZZTIME ?= 10m
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Our own pages and the C++ runtime are in the binary; only libc stays outside.
 LDFLAGS := -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
@@ -23,6 +24,7 @@ build: engine ## build ./gollama
 
 test: engine ## run all tests
 	$(GO) test ./...
+	cd tools && $(GO) test ./...
 
 test-nocgo: ## run the tests of what is pure Go
 	CGO_ENABLED=0 $(GO) test ./...
@@ -54,8 +56,9 @@ demo: ## print a story: make demo MODEL=path.gguf
 	@$(MAKE) --no-print-directory build
 	./gollama run -m "$(MODEL)" -p "Once upon a time" -n 64 --temp 0
 
-check-long: build ## the slow checks: race detector, and 500 equal runs on a loaded machine (MODEL=path.gguf)
+check-long: build ## the slow checks: race detector, fuzzing of the GGUF reader for FUZZTIME, and 500 equal runs on a loaded machine (MODEL=path.gguf)
 	$(GO) test -race ./internal/...
+	$(GO) test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime $(FUZZTIME) ./internal/gguf
 	tools/engine/check.sh
 	[ -z "$(MODEL)" ] || tools/peers/repeat.sh "$(MODEL)"
 
