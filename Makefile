@@ -58,7 +58,7 @@ demo: ## print a story: make demo MODEL=path.gguf
 
 check-long: build ## the slow checks: race detector, fuzzing of the GGUF reader for FUZZTIME, and 500 equal runs on a loaded machine (MODEL=path.gguf)
 	$(GO) test -race ./internal/...
-	$(GO) test -run '^$$' -fuzz '^FuzzRead$$' -fuzztime $(FUZZTIME) ./internal/gguf
+	$(GO) test -run '^$$' -fuzz '^FuzzRead$$' -fuzzminimizetime 100x -fuzztime $(FUZZTIME) ./internal/gguf
 	tools/engine/check.sh
 	[ -z "$(MODEL)" ] || tools/peers/repeat.sh "$(MODEL)"
 
