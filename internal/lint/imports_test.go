@@ -26,6 +26,10 @@ var mayImport = map[string][]string{
 	"internal/opt/graph":  append([]string{"internal/opt/data"}, tools...),
 	"internal/builtin":    tools,
 
+	// training: what a step computes knows nothing of where examples come from but their form
+	"internal/opt/data":  tools,
+	"internal/opt/graph": append([]string{"internal/opt/data"}, tools...),
+
 	// gguf is pure Go: engine checks a file with it before C sees the file.
 	"internal/engine": {"internal/engine/ggml", "internal/gguf"},
 	// gguf writes through pipeline, which owns every atomic file.

@@ -132,6 +132,17 @@ bool gg_dequantize(int type, const void * src, float * dst, int64_t n, gg_err * 
     });
 }
 
+gk_to_float gg_to_float(int type) {
+    // ggml-base widens halves one by one; the CPU backend has vectors for it.
+    switch (type) {
+        case GGML_TYPE_F16:
+            return [](const void * src, float * dst, int64_t n) { ggml_cpu_fp16_to_fp32((const ggml_fp16_t *) src, dst, n); };
+        case GGML_TYPE_BF16:
+            return [](const void * src, float * dst, int64_t n) { ggml_cpu_bf16_to_fp32((const ggml_bf16_t *) src, dst, n); };
+    }
+    return ggml_get_type_traits((ggml_type) type)->to_float;
+}
+
 bool gg_validate(int type, const void * src, size_t nbytes, gg_err * err) {
     return guard(err, false, [&] { return ggml_validate_row_data((ggml_type) type, src, nbytes); });
 }

@@ -13,6 +13,7 @@
 #include "ggml-cpu.h"
 #include "ggml-rpc.h"
 #include "ggml.h"
+#include "kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +50,8 @@ bool gg_rpc_serve(const char * endpoint, size_t n_threads, gg_err * err);
 // Rows. Each returns the bytes written, or 0.
 size_t gg_quantize(int type, const float * src, void * dst, int64_t nrows, int64_t n_per_row, const float * imatrix, gg_err * err);
 bool   gg_dequantize(int type, const void * src, float * dst, int64_t n, gg_err * err);
+// The CPU backend's conversion of a type to float32; NULL where it has none.
+gk_to_float gg_to_float(int type);
 bool   gg_validate(int type, const void * src, size_t nbytes, gg_err * err);
 
 // Backends and scheduler.

@@ -1,0 +1,18 @@
+// Kernels for x86 CPUs with AVX2 and FMA (Haswell, Zen and later).
+#if defined(__x86_64__)
+#include "kernels.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#define NS  avx2
+#define VW  8
+#define MR  6
+#define MR1 12
+#include "kernels_body.hpp"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif
