@@ -1,7 +1,6 @@
 package opt
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -137,12 +136,16 @@ func (r *Run) fill(temp string, st *state, o *Optimizer) (err error) {
 		Updates: o.updates, Metrics: r.size, Files: map[string]fileHash{}}
 	for _, f := range []struct {
 		name  string
-		write func(io.Writer) error
+		write func(path string) error
 	}{
 		{r.cfg.WeightsName, r.writeWeights(o.params)},
-		{optimizerName, func(w io.Writer) error { return writeTensors(w, r.kvs(), o.state()) }},
+		{optimizerName, func(path string) error { return writeTensors(path, r.kvs(), o.state()) }},
 	} {
-		if c.Files[f.name], err = writeHashed(filepath.Join(temp, f.name), f.write); err != nil {
+		path := filepath.Join(temp, f.name)
+		if err := f.write(path); err != nil {
+			return err
+		}
+		if c.Files[f.name], err = hashFile(path); err != nil {
 			return err
 		}
 	}
@@ -153,10 +156,7 @@ func (r *Run) fill(temp string, st *state, o *Optimizer) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := writeHashed(filepath.Join(temp, stateFileName), func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
-	}); err != nil {
+	if err := writeFile(filepath.Join(temp, stateFileName), append(text, '\n')); err != nil {
 		return err
 	}
 	return syncDir(temp)
@@ -205,11 +205,11 @@ func (r *Run) drop(step int64) error {
 	return os.RemoveAll(gone)
 }
 
-func (r *Run) writeWeights(params []*graph.Param) func(io.Writer) error {
+func (r *Run) writeWeights(params []*graph.Param) func(path string) error {
 	if r.cfg.WriteWeights != nil {
 		return r.cfg.WriteWeights
 	}
-	return func(w io.Writer) error { return writeTensors(w, r.kvs(), paramTensors(params)) }
+	return func(path string) error { return writeTensors(path, r.kvs(), paramTensors(params)) }
 }
 
 func paramTensors(params []*graph.Param) []tensor {
@@ -220,42 +220,30 @@ func paramTensors(params []*graph.Param) []tensor {
 	return list
 }
 
-// writeHashed makes the file at path, brings it to disk, and returns its hash.
-func writeHashed(path string, write func(io.Writer) error) (h fileHash, err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+// hashFile returns the hash of the file at path, which its writer has brought
+// to disk.
+func hashFile(path string) (h fileHash, err error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return h, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { _ = f.Close() }() // only read from
 	sum := sha256.New()
-	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 1<<20)
-	if err := write(w); err != nil {
-		return h, err
-	}
-	if err := w.Flush(); err != nil {
-		return h, err
-	}
-	if h.Bytes, err = f.Seek(0, io.SeekCurrent); err != nil {
+	if h.Bytes, err = io.Copy(sum, f); err != nil {
 		return h, err
 	}
 	h.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	return h, f.Sync()
+	return h, nil
 }
 
 // check compares a file with its hash.
 func (h fileHash) check(path string) error {
-	f, err := os.Open(path)
+	got, err := hashFile(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // only read from
-	sum := sha256.New()
-	n, err := io.Copy(sum, f)
-	if err != nil {
-		return err
-	}
-	if n != h.Bytes || hex.EncodeToString(sum.Sum(nil)) != h.SHA256 {
-		return fmt.Errorf("%s: not the file that was written: %d bytes, want %d, or another hash", path, n, h.Bytes)
+	if got != h {
+		return fmt.Errorf("%s: not the file that was written: %d bytes, want %d, or another hash", path, got.Bytes, h.Bytes)
 	}
 	return nil
 }

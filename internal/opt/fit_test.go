@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -445,8 +444,8 @@ func TestSaveFails(t *testing.T) {
 	cfg.Run, cfg.SaveEvery = run, 5
 	cfg.OnReport = func(Report) {
 		if saves++; saves == 12 {
-			cfg.Run.cfg.WriteWeights = func(w io.Writer) error {
-				if err := write(w); err != nil {
+			cfg.Run.cfg.WriteWeights = func(path string) error {
+				if err := write(path); err != nil {
 					return err
 				}
 				return full

@@ -1,6 +1,9 @@
 package opt
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // elapsed returns the seconds of all sessions.
 func (f *fitter) elapsed() float64 { return f.before + time.Since(f.begin).Seconds() }
@@ -72,7 +75,7 @@ func (f *fitter) checkpoint() error {
 	}
 	f.st.Elapsed = f.elapsed()
 	if err := f.Run.save(&f.st, f.opt); err != nil {
-		return err
+		return writing(fmt.Errorf("checkpoint: %w", err))
 	}
 	f.saved = time.Now()
 	return nil

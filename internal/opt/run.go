@@ -33,10 +33,10 @@ type RunConfig struct {
 	// same ones.
 	Settings map[string]string
 	// WeightsName is the file of the parameters in a checkpoint, and WriteWeights
-	// writes it: a GGUF file that has each parameter in F32 under its name. Nil
-	// writes the parameters and nothing else.
+	// makes it at path and brings it to disk: a GGUF file that has each parameter
+	// in F32 under its name. Nil writes the parameters and nothing else.
 	WeightsName  string
-	WriteWeights func(w io.Writer) error
+	WriteWeights func(path string) error
 }
 
 // Run is a run folder:
@@ -54,6 +54,24 @@ type Run struct {
 	size    int64 // bytes of metrics
 	newest  int64 // step of the newest checkpoint, -1 without one
 	warn    func(string)
+}
+
+// ErrWrite is wrapped by errors of writing into a run folder.
+var ErrWrite = errors.New("write")
+
+// writeError wraps ErrWrite without saying so.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string        { return e.err.Error() }
+func (e *writeError) Unwrap() error        { return e.err }
+func (e *writeError) Is(target error) bool { return target == ErrWrite }
+
+// writing marks an error, if it is one, as one of writing.
+func writing(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &writeError{err}
 }
 
 // RunExistsError is returned when a folder holds a run and was not opened to
@@ -88,7 +106,7 @@ func OpenRun(cfg RunConfig, warn func(string)) (*Run, error) {
 	}
 	r := &Run{cfg: cfg, newest: -1, warn: warn}
 	if err := os.MkdirAll(r.path(checkpointsName), 0o777); err != nil {
-		return nil, err
+		return nil, writing(err)
 	}
 	if err := r.open(); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -105,7 +123,7 @@ func (r *Run) open() error {
 		return err
 	}
 	if r.metrics, err = os.OpenFile(r.path(metricsName), os.O_RDWR|os.O_CREATE, 0o666); err != nil {
-		return err
+		return writing(err)
 	}
 	if r.cfg.Resume {
 		return nil
@@ -160,8 +178,13 @@ const ConfigName = "config.yaml"
 func (r *Run) WriteFile(name string, data []byte) error {
 	path := r.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return err
+		return writing(err)
 	}
+	return writing(writeFile(path, data))
+}
+
+// writeFile makes the file at path, whole or not at all.
+func writeFile(path string, data []byte) error {
 	f, err := pipeline.CreateAtomic(path)
 	if err != nil {
 		return err
@@ -186,7 +209,7 @@ func (r *Run) record(rep Report) error {
 	}
 	n, err := r.metrics.WriteAt(append(line, '\n'), r.size)
 	r.size += int64(n)
-	return err
+	return writing(err)
 }
 
 // Reports reads the metrics of a run folder. A torn last line is passed over.

@@ -58,13 +58,13 @@ func floatsFrom(r io.Reader, x []float32) error {
 	return nil
 }
 
-// writeTensors writes a GGUF file of F32 tensors to w.
-func writeTensors(w io.Writer, kvs gguf.KVs, tensors []tensor) error {
+// writeTensors makes a GGUF file of F32 tensors at path and brings it to disk.
+func writeTensors(path string, kvs gguf.KVs, tensors []tensor) error {
 	infos := make([]gguf.TensorInfo, len(tensors))
 	for i, t := range tensors {
 		infos[i] = t.info()
 	}
-	out, err := gguf.NewWriter(w, kvs, infos)
+	out, err := gguf.Create(path, kvs, infos)
 	if err != nil {
 		return err
 	}
