@@ -22,8 +22,6 @@ var mayImport = map[string][]string{
 	"internal/cvector":    tools,
 	"internal/lora":       tools,
 	"internal/opt":        append([]string{"internal/opt/"}, tools...),
-	"internal/opt/data":   tools,
-	"internal/opt/graph":  append([]string{"internal/opt/data"}, tools...),
 	"internal/builtin":    tools,
 
 	// training: what a step computes knows nothing of where examples come from but their form
