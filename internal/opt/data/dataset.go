@@ -8,7 +8,7 @@ import (
 
 // Dataset is a fixed list of examples. Its methods may be called from several goroutines.
 type Dataset struct {
-	src   store
+	src   *corpus
 	spans []span
 	ends  []int // row i holds spans[ends[i-1]:ends[i]]
 	stats Stats
@@ -23,29 +23,9 @@ type Stats struct {
 	Longest   int   `json:"longest"` // positions of the longest example
 }
 
-// store holds tokens one after the other, with the weight that each has as a label.
-type store interface {
-	// read fills dst with the tokens from at on and, where weights is not nil, their weights.
-	read(dst []int32, weights []float32, at int64) error
-}
-
 // span is a run of tokens of one document, evaluated together: n tokens give n-1 positions, as the
 // last one is only a label.
-type span struct {
-	at int64
-	n  int32
-}
-
-// memory is a store whose labels all weigh 1.
-type memory []int32
-
-func (m memory) read(dst []int32, weights []float32, at int64) error {
-	copy(dst, m[at:])
-	for i := range weights {
-		weights[i] = 1
-	}
-	return nil
-}
+type span struct{ doc, from, n int32 }
 
 // Len returns the number of examples.
 func (d *Dataset) Len() int {
@@ -53,6 +33,15 @@ func (d *Dataset) Len() int {
 		return 0
 	}
 	return len(d.ends)
+}
+
+// Close closes the cache file, also for the dataset that was loaded together with d. It may be called
+// twice and on nil.
+func (d *Dataset) Close() error {
+	if d == nil {
+		return nil
+	}
+	return d.src.close()
 }
 
 // Stats returns counts over all examples.
@@ -91,7 +80,7 @@ func (d *Dataset) Example(i int) (*Example, error) {
 	weights := make([]float32, 0, total)
 	for k, s := range spans {
 		tokens, w := make([]int32, s.n), make([]float32, s.n)
-		if err := d.src.read(tokens, w, s.at); err != nil {
+		if err := d.src.read(s, tokens, w); err != nil {
 			return nil, fmt.Errorf("read example %d: %w", i, err)
 		}
 		ex.Tokens = append(ex.Tokens, tokens[:s.n-1]...)

@@ -11,10 +11,11 @@ import (
 // bytesTokenizer has a token for each byte; BOS is 256 and EOS 257.
 type bytesTokenizer struct{}
 
-func (bytesTokenizer) NTokens() int      { return 258 }
-func (bytesTokenizer) BOS() engine.Token { return 256 }
-func (bytesTokenizer) EOS() engine.Token { return 257 }
-func (bytesTokenizer) AddBOS() bool      { return true }
+func (bytesTokenizer) NTokens() int                { return 258 }
+func (bytesTokenizer) BOS() engine.Token           { return 256 }
+func (bytesTokenizer) EOS() engine.Token           { return 257 }
+func (bytesTokenizer) AddBOS() bool                { return true }
+func (b bytesTokenizer) IsEOG(t engine.Token) bool { return t == b.EOS() }
 func (b bytesTokenizer) Tokenize(text string, addSpecial, _ bool) (out []engine.Token, _ error) {
 	if addSpecial {
 		out = append(out, b.BOS())
@@ -25,7 +26,7 @@ func (b bytesTokenizer) Tokenize(text string, addSpecial, _ bool) (out []engine.
 	return out, nil
 }
 
-func example(t *testing.T, d *Dataset, i int) *Example {
+func example(t testing.TB, d *Dataset, i int) *Example {
 	t.Helper()
 	ex, err := d.Example(i)
 	if err != nil {

@@ -14,6 +14,7 @@ type Tokenizer interface {
 	BOS() engine.Token
 	EOS() engine.Token
 	AddBOS() bool
+	IsEOG(engine.Token) bool
 }
 
 // Windows tokenizes text as one document and cuts it into windows of nCtx positions that begin
@@ -30,14 +31,18 @@ func Windows(t Tokenizer, text string, nCtx int, valShare float64) (train, val *
 	if err != nil {
 		return nil, nil, err
 	}
-	ids := make(memory, len(tokens))
-	for i, id := range tokens {
-		ids[i] = int32(id)
-	}
-	return windows(ids, nCtx, valShare)
+	return windows(ids(tokens), nCtx, valShare)
 }
 
-func windows(tokens memory, nCtx int, valShare float64) (train, val *Dataset, err error) {
+func ids(tokens []engine.Token) []int32 {
+	out := make([]int32, len(tokens))
+	for i, t := range tokens {
+		out[i] = int32(t)
+	}
+	return out
+}
+
+func windows(tokens []int32, nCtx int, valShare float64) (train, val *Dataset, err error) {
 	switch stride := nCtx / 2; {
 	case stride < 1:
 		return nil, nil, fmt.Errorf("windows of %d tokens: at least 2 are needed", nCtx)
@@ -52,13 +57,15 @@ func windows(tokens memory, nCtx int, valShare float64) (train, val *Dataset, er
 		if nTrain == 0 {
 			return nil, nil, fmt.Errorf("the text gives %d windows of %d tokens and a validation share of %v leaves none for training", n, nCtx, valShare)
 		}
-		train, val = &Dataset{src: tokens}, &Dataset{src: tokens}
+		src := &corpus{}
+		src.add(tokens, []run{{n: int32(len(tokens)), w: 1}}, doc{})
+		train, val = &Dataset{src: src}, &Dataset{src: src}
 		for i := range n {
 			d := train
 			if i >= nTrain {
 				d = val
 			}
-			d.addRow(span{at: int64(i * stride), n: int32(nCtx + 1)})
+			d.addRow(span{from: int32(i * stride), n: int32(nCtx + 1)})
 		}
 		for _, d := range []*Dataset{train, val} {
 			d.stats.Labels = d.stats.Tokens
