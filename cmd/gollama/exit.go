@@ -49,6 +49,11 @@ type inputError struct {
 func (e *inputError) Error() string { return e.err.Error() }
 func (e *inputError) Unwrap() error { return e.err }
 
+// recordsError says that the work is done but for some records.
+type recordsError struct{ msg string }
+
+func (e *recordsError) Error() string { return e.msg }
+
 // incompleteError is output that ended before it was whole.
 type incompleteError struct{ msg string }
 
@@ -84,6 +89,7 @@ func exitCode(err error) int {
 		input      *inputError
 		tooLong    *completion.PromptTooLongError
 		incomplete *incompleteError
+		records    *recordsError
 		write      *writeError
 		sig        *signalError
 	)
@@ -100,6 +106,8 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &input), errors.As(err, &tooLong):
 		return exitInput
+	case errors.As(err, &records):
+		return exitRecords
 	case errors.As(err, &incomplete):
 		return exitIncomplete
 	}

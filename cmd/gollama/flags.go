@@ -58,12 +58,13 @@ const (
 	groupSettings = "Settings"
 )
 
-var groups = []string{groupPrompt, groupGenerate, groupSampling, groupModel, groupContext,
-	groupRope, groupAdapters, groupExport, groupCPU, groupDevices, groupLogs, groupSettings}
+var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupGenerate, groupSampling, groupModel,
+	groupContext, groupRope, groupAdapters, groupExport, groupCPU, groupDevices, groupLogs, groupSettings}
 
 const (
 	inRun  = " run "
 	inInfo = " version devices "
+	inBoth = " run tokenize "
 )
 
 // samplingBit marks a setting as the user's, so that the model's own default
@@ -134,15 +135,7 @@ func makeFlagTable() []flagDef {
 	}
 	rows := []flagDef{
 		// Prompt and output.
-		{name: "prompt", alias: []string{"-p"}, arg: "TEXT", help: "the prompt, used as it is", in: inRun, group: groupPrompt, share: "prompt",
-			binding: binding{kind: kindString, set: func(o o, s string) error { o.Prompt, o.promptGiven = s, true; return nil },
-				get: func(o o) any {
-					if o.promptGiven {
-						return o.Prompt
-					}
-					return nil
-				},
-				reset: func(o o) { o.Prompt, o.promptGiven = "", false }}},
+		{name: "prompt", alias: []string{"-p"}, arg: "TEXT", help: "the prompt, used as it is", in: inRun, group: groupPrompt, share: "prompt", binding: promptVar()},
 		{name: "file", alias: []string{"-f", "-bf", "--binary-file"}, arg: "FILE", help: "read the prompt from FILE, byte for byte; - is standard input", in: inRun, group: groupPrompt, share: "prompt",
 			binding: withReset(fileVar(func(o o) *string { return &o.PromptFile }), func(o o) { o.PromptFile = "" })},
 		{name: "escape", alias: []string{"-e"}, fixed: map[string]string{"--no-escape": "false"}, help: `replace \n, \r, \t, \\, \", \' and \xHH in the text of -p`, in: inRun, group: groupPrompt,
@@ -258,7 +251,7 @@ func makeFlagTable() []flagDef {
 		flagDef{name: "json-schema-file", alias: []string{"-jf"}, arg: "FILE", def: "none", help: "read the schema from FILE", in: inRun, share: "grammar", binding: withReset(fileVar(func(o o) *string { return &o.schemaFile }), resetGrammar)},
 	)...)
 	rows = append(rows, inGroup(groupModel,
-		flagDef{name: "model", alias: []string{"-m"}, env: "LLAMA_ARG_MODEL", arg: "FILE", def: "none, must be given", help: "the GGUF file, or the first of a split model", in: inRun, binding: fileVar(func(o o) *string { return &o.Model })},
+		flagDef{name: "model", alias: []string{"-m"}, env: "LLAMA_ARG_MODEL", arg: "FILE", def: "none, must be given", help: "the GGUF file, or the first of a split model", in: inBoth, binding: fileVar(func(o o) *string { return &o.Model })},
 		flagDef{name: "load-mode", alias: []string{"-lm"}, fixed: map[string]string{"--mmap": "mmap", "--no-mmap": "none", "--mlock": "mmap+mlock", "--direct-io": "dio", "-dio": "dio"}, env: "LLAMA_ARG_LOAD_MODE", arg: "MODE", help: "how the file is read: auto, none, mmap, mlock (keep in memory), mmap+mlock or dio", in: inRun,
 			binding: enumVar(func(o o) *engine.LoadMode { return &o.LoadMode }, engine.ParseLoadMode)},
 		flagDef{name: "lazy-mode", alias: []string{"-lzm"}, env: "LLAMA_ARG_LAZY_MODE", arg: "MODE", help: "read rows of very large tables on demand: on, off, or auto (tables above 4 GiB)", in: inRun,
@@ -322,6 +315,7 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, rejectedFlags()...)
 	rows = append(rows, exportLoRAFlags()...)
 	alsoIn(rows, inExportLoRA, sharedWithExportLoRA)
+	rows = append(rows, tokenizeFlags()...)
 	return rows
 }
 
@@ -394,21 +388,21 @@ func deviceFlags() []flagDef {
 func logFlags() []flagDef {
 	type o = *options
 	rows := inGroup(groupLogs,
-		flagDef{name: "quiet", alias: []string{"-q", "--log-disable"}, help: "no progress, no warnings, no logs; errors only", in: inRun, binding: boolVar(func(o o) *bool { return &o.quiet })},
-		flagDef{name: "verbosity", alias: []string{"-lv", "--log-verbosity"}, fixed: map[string]string{"-v": "5", "--verbose": "5", "--log-verbose": "5"}, env: "LLAMA_ARG_LOG_VERBOSITY", arg: "N", help: "what is told: 1 errors, 2 warnings, 3 the engine's log too, 4 more of it, 5 all; -v is 5", in: inRun,
+		flagDef{name: "quiet", alias: []string{"-q", "--log-disable"}, help: "no progress, no warnings, no logs; errors only", in: inBoth, binding: boolVar(func(o o) *bool { return &o.quiet })},
+		flagDef{name: "verbosity", alias: []string{"-lv", "--log-verbosity"}, fixed: map[string]string{"-v": "5", "--verbose": "5", "--log-verbose": "5"}, env: "LLAMA_ARG_LOG_VERBOSITY", arg: "N", help: "what is told: 1 errors, 2 warnings, 3 the engine's log too, 4 more of it, 5 all; -v is 5", in: inBoth,
 			binding: intVar(func(o o) *int { return &o.Verbosity }, 0, 5)},
-		flagDef{name: "log-file", env: "LLAMA_ARG_LOG_FILE", arg: "FILE", def: "none", help: "write the log to FILE too", in: inRun, binding: fileVar(func(o o) *string { return &o.logFile })},
-		flagDef{name: "log-json", alias: []string{"--log-jsonl"}, fixed: map[string]string{"--no-log-json": "false", "--no-log-jsonl": "false"}, env: "LLAMA_ARG_LOG_JSONL", help: "messages as one JSON object a line, still on standard error", in: inRun, binding: boolVar(func(o o) *bool { return &o.logJSON })},
-		flagDef{name: "log-colors", env: "LLAMA_ARG_LOG_COLORS", arg: "on|off|auto", help: "colours for the log; auto on a terminal", in: inRun, binding: mixed(wordVar(func(o o) *string { return &o.logColors }, "on", "off", "auto"))},
-		flagDef{name: "log-prefix", fixed: map[string]string{"--no-log-prefix": "false"}, env: "LLAMA_ARG_LOG_PREFIX", help: "the level before each line of the log", in: inRun, binding: boolVar(func(o o) *bool { return &o.logPrefix })},
-		flagDef{name: "log-timestamps", fixed: map[string]string{"--no-log-timestamps": "false"}, env: "LLAMA_ARG_LOG_TIMESTAMPS", help: "the time before each line of the log", in: inRun, binding: boolVar(func(o o) *bool { return &o.logTimestamps })},
+		flagDef{name: "log-file", env: "LLAMA_ARG_LOG_FILE", arg: "FILE", def: "none", help: "write the log to FILE too", in: inBoth, binding: fileVar(func(o o) *string { return &o.logFile })},
+		flagDef{name: "log-json", alias: []string{"--log-jsonl"}, fixed: map[string]string{"--no-log-json": "false", "--no-log-jsonl": "false"}, env: "LLAMA_ARG_LOG_JSONL", help: "messages as one JSON object a line, still on standard error", in: inBoth, binding: boolVar(func(o o) *bool { return &o.logJSON })},
+		flagDef{name: "log-colors", env: "LLAMA_ARG_LOG_COLORS", arg: "on|off|auto", help: "colours for the log; auto on a terminal", in: inBoth, binding: mixed(wordVar(func(o o) *string { return &o.logColors }, "on", "off", "auto"))},
+		flagDef{name: "log-prefix", fixed: map[string]string{"--no-log-prefix": "false"}, env: "LLAMA_ARG_LOG_PREFIX", help: "the level before each line of the log", in: inBoth, binding: boolVar(func(o o) *bool { return &o.logPrefix })},
+		flagDef{name: "log-timestamps", fixed: map[string]string{"--no-log-timestamps": "false"}, env: "LLAMA_ARG_LOG_TIMESTAMPS", help: "the time before each line of the log", in: inBoth, binding: boolVar(func(o o) *bool { return &o.logTimestamps })},
 		flagDef{name: "perf", fixed: map[string]string{"--no-perf": "false"}, env: "LLAMA_ARG_PERF", help: "measure timings; shown in json and at --verbosity 3", in: inRun,
 			binding: notVar(func(o o) *bool { return &o.NoPerf }).then(func(o o) { o.Sampling.NoPerf = o.NoPerf })},
 		flagDef{name: "simple-io", help: "plain input and output; always so", in: inRun, binding: holds(true, "run never does anything else")},
 	)
 	return append(rows, inGroup(groupSettings,
-		flagDef{name: "config", arg: "FILE", def: "none", help: "read settings from a YAML file: long names as keys, at the top or under the subcommand's name", in: inRun, binding: fileVar(func(o o) *string { return &o.config }).unprinted()},
-		flagDef{name: "print-config", help: "write the settings that would be used as YAML, and end", in: inRun, binding: boolVar(func(o o) *bool { return &o.printConfig }).unprinted()},
+		flagDef{name: "config", arg: "FILE", def: "none", help: "read settings from a YAML file: long names as keys, at the top or under the subcommand's name", in: inBoth, binding: fileVar(func(o o) *string { return &o.config }).unprinted()},
+		flagDef{name: "print-config", help: "write the settings that would be used as YAML, and end", in: inBoth, binding: boolVar(func(o o) *bool { return &o.printConfig }).unprinted()},
 		flagDef{name: "model-info", help: "show what the header of the model, adapter or projector -m says, and end; nothing is loaded; with --json as one object", in: inRun, binding: boolVar(func(o o) *bool { return &o.modelInfo }).unprinted()},
 		flagDef{name: "json", help: "write one JSON object", in: inInfo, binding: boolVar(func(o o) *bool { return &o.json })},
 	)...)

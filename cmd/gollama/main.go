@@ -52,7 +52,7 @@ type command struct {
 
 // commands returns the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{runCommand, exportLoRACommand, versionCommand, devicesCommand, completionCommand, manCommand}
+	return []*command{runCommand, tokenizeCommand, exportLoRACommand, versionCommand, devicesCommand, completionCommand, manCommand}
 }
 
 func commandNames() []string {

@@ -20,6 +20,7 @@ type options struct {
 	promptLogprobs  bool
 	format          string // text, json or jsonl
 	requireComplete bool
+	tok             tokenizeOptions
 	grammarFile     string
 	schemaFile      string
 
@@ -55,7 +56,7 @@ func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
 		Params: p, overflow: "error", format: "text",
-		logColors: "auto", given: map[string]level{}, export: exportDefaults(),
+		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(),
 	}
 }
 
@@ -133,10 +134,13 @@ func (o *options) finish(cmd string) error {
 	if !o.isSet("cpu-mask-batch") && !o.isSet("cpu-range-batch") {
 		b.CPUMask = m.CPUMask
 	}
-	if cmd != "run" {
-		return nil
+	switch cmd {
+	case "run":
+		return o.finishRun()
+	case "tokenize":
+		return o.finishTokenize()
 	}
-	return o.finishRun()
+	return nil
 }
 
 func (o *options) finishRun() error {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -67,6 +68,12 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"adapter": adapterCommand,
+			// lines LINE... compares standard output line by line.
+			"lines": func(ts *testscript.TestScript, neg bool, args []string) {
+				if got, want := ts.ReadFile("stdout"), strings.Join(args, "\n")+"\n"; neg || got != want {
+					ts.Fatalf("standard output is %q, want %q", got, want)
+				}
+			},
 			// output TEXT compares standard output byte for byte.
 			"output": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 1 {

@@ -160,6 +160,9 @@ func (v *Vocab) Text(Token) string { return "" }
 // Score returns 0.
 func (v *Vocab) Score(Token) float32 { return 0 }
 
+// UnicodeTables returns ErrNoCgo.
+func UnicodeTables() (flags []uint16, lower []uint32, err error) { return nil, nil, ErrNoCgo }
+
 // NewContext returns ErrNoCgo.
 func NewContext(*Model, *Params) (*Context, error) { return nil, ErrNoCgo }
 

@@ -92,6 +92,8 @@ bool gl_is_control(const struct llama_model * m, int32_t t);
 const char * gl_token_text(const struct llama_model * m, int32_t t);
 int gl_token_attr(const struct llama_model * m, int32_t t); // enum llama_token_attr
 float gl_token_score(const struct llama_model * m, int32_t t);
+// The flags (enum of src/unicode.h) and lower-case forms of n code points from first on.
+void gl_unicode(uint32_t first, int n, uint16_t * flags, uint32_t * lower);
 
 // ---- grammar (shim_text.cpp) ----
 bool gl_grammar_check(const struct llama_model * m, const char * gbnf, gl_err * err);

@@ -320,4 +320,3 @@ func far(got []float32, want []float64) float64 {
 }
 
 func abs(x float64) float64 { return max(x, -x) }
-

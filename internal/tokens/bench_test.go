@@ -1,0 +1,72 @@
+package tokens
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// open opens a vocabulary for a benchmark.
+func open(b *testing.B, name string, mode Mode) *Model {
+	b.Helper()
+	m, err := Open(context.Background(), filepath.Join(vocabDir, "ggml-vocab-"+name+".gguf"), mode)
+	if err != nil {
+		b.Skip(err)
+	}
+	b.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// BenchmarkEncode: one document, one goroutine, both ways.
+func BenchmarkEncode(b *testing.B) {
+	text, err := os.ReadFile("../../../shared/data/war-and-peace.txt")
+	if err != nil {
+		b.Skip(err)
+	}
+	for _, name := range []string{"llama-bpe", "qwen2", "llama-spm", "gpt-2", "gemma-4", "deepseek-llm"} {
+		for _, mode := range []Mode{Fast, ByEngine} {
+			b.Run(fmt.Sprintf("%s/%s", name, map[Mode]string{Fast: "fast", ByEngine: "engine"}[mode]), func(b *testing.B) {
+				m := open(b, name, mode)
+				b.SetBytes(int64(len(text)))
+				var ids []Token
+				for b.Loop() {
+					e := m.NewEncoder() // the word cache starts empty
+					if ids, err = e.Encode(ids[:0], text, true); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkRun: three million equal characters.
+func BenchmarkRun(b *testing.B) {
+	for _, name := range []string{"llama-bpe", "gemma-4", "llama-spm", "gpt-neox", "deepseek-llm"} {
+		m := open(b, name, Fast)
+		for _, c := range []string{"a", "1", "!", " ", "\n", "日"} {
+			text := bytes.Repeat([]byte(c), 3_000_000)
+			b.Run(fmt.Sprintf("%s/%q", name, c), func(b *testing.B) {
+				for b.Loop() {
+					if _, err := m.NewEncoder().Encode(nil, text, true); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkOpen: from the file to an encoder.
+func BenchmarkOpen(b *testing.B) {
+	for _, name := range []string{"gemma-4", "llama-bpe", "llama-spm"} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				open(b, name, Fast).NewEncoder()
+			}
+		})
+	}
+}

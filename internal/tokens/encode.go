@@ -1,0 +1,186 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"gollama/internal/engine"
+)
+
+// Policy is a choice that the model can be left to make.
+type Policy string
+
+// The policies.
+const (
+	ModelsOwn Policy = "auto"
+	On        Policy = "on"
+	Off       Policy = "off"
+)
+
+// Invalid says what happens to a text that is not valid UTF-8.
+type Invalid string
+
+// What can happen to invalid UTF-8.
+const (
+	KeepOrFail Invalid = "auto"    // kept by vocabularies that lose no byte, else an error
+	Fail       Invalid = "error"   // an error
+	Replace    Invalid = "replace" // each byte that belongs to no character becomes U+FFFD
+)
+
+// Options say how documents become ids.
+type Options struct {
+	BOS, EOS  Policy // a token before and after each document
+	Parse     bool   // texts of special tokens become those tokens
+	Invalid   Invalid
+	MaxTokens int  // of a document, BOS and EOS included; 0 is no limit
+	Truncate  bool // cut what is longer instead of failing
+}
+
+// Result is an encoded document.
+type Result struct {
+	Doc
+	IDs       []Token // BOS and EOS included
+	Front     int     // tokens put before the text: 0 or 1
+	Back      int     // tokens put after it: 0 or 1
+	Cut       int     // tokens that MaxTokens took away
+	Replaced  int     // bytes that became U+FFFD
+	DoubleBOS bool    // the text begins with a BOS token itself
+}
+
+// ErrTooLong is wrapped by the errors of documents with more than MaxTokens.
+var ErrTooLong = errors.New("too many tokens")
+
+// worker encodes documents for one goroutine.
+type worker struct {
+	m        *Model
+	enc      Encoder
+	opt      Options
+	bos, eos Token // TokenNull: not added
+}
+
+// Ends returns the tokens that opt puts round a document, TokenNull for none.
+// It is an error to ask for one that the vocabulary does not have.
+func (m *Model) Ends(opt Options) (bos, eos Token, err error) {
+	bos, eos = m.BOS, m.EOS
+	addBOS, addEOS := m.AddBOS, m.AddEOS
+	switch m.Type { // llama_vocab::impl::tokenize
+	case "wpm": // always, whatever add_bos says; SEP stands for EOS
+		addBOS, addEOS, eos = true, true, m.SEP
+	case "rwkv", "plamo2", "test":
+		addBOS, addEOS = false, false
+	}
+	for _, p := range []struct {
+		policy Policy
+		add    bool
+		name   string
+		tok    *Token
+	}{{opt.BOS, addBOS, "BOS", &bos}, {opt.EOS, addEOS, "EOS", &eos}} {
+		if p.policy == Off || p.policy != On && !p.add {
+			*p.tok = engine.TokenNull
+		} else if *p.tok == engine.TokenNull {
+			return bos, eos, fmt.Errorf("%s: the vocabulary has no %s token", m.path, p.name)
+		}
+	}
+	return bos, eos, nil
+}
+
+func (m *Model) newWorker(opt Options) (*worker, error) {
+	bos, eos, err := m.Ends(opt)
+	if err != nil {
+		return nil, err
+	}
+	return &worker{m: m, enc: m.NewEncoder(), opt: opt, bos: bos, eos: eos}, nil
+}
+
+// do encodes d; the ids are appended to dst, which is returned.
+func (w *worker) do(d Doc, dst []Token) (Result, []Token) {
+	r := Result{Doc: d}
+	if d.Err != nil {
+		return r, dst
+	}
+	if r.Err = w.valid(&r); r.Err != nil {
+		return r, dst
+	}
+	start := len(dst)
+	if w.bos != engine.TokenNull {
+		dst = append(dst, w.bos)
+		r.Front = 1
+	}
+	text := len(dst)
+	if dst, r.Err = w.enc.Encode(dst, r.Text, w.opt.Parse); r.Err != nil {
+		r.Err = where(d, r.Err)
+		return r, dst[:start]
+	}
+	r.DoubleBOS = r.Front > 0 && len(dst) > text && dst[text] == w.bos
+	if w.eos != engine.TokenNull {
+		dst = append(dst, w.eos)
+		r.Back = 1
+	}
+	n, limit := len(dst)-start, w.opt.MaxTokens
+	if limit > 0 && n > limit {
+		if !w.opt.Truncate {
+			r.Err = where(d, fmt.Errorf("%w: %d, the limit is %d", ErrTooLong, n, limit))
+			return r, dst[:start]
+		}
+		r.Cut = n - limit
+		dst = dst[:start+limit]
+		if r.Back > 0 {
+			dst[len(dst)-1] = w.eos
+		}
+	}
+	r.IDs = dst[start:len(dst):len(dst)]
+	return r, dst
+}
+
+// where names the document in an error.
+func where(d Doc, err error) error {
+	switch {
+	case d.Source == "" || d.Source == "-":
+		return err
+	case d.Record > 0:
+		return fmt.Errorf("%s: record %d: %w", d.Source, d.Record+1, err)
+	}
+	return fmt.Errorf("%s: %w", d.Source, err)
+}
+
+// valid checks or replaces what is not UTF-8.
+func (w *worker) valid(r *Result) error {
+	if w.opt.Invalid == KeepOrFail && w.m.keepsBytes() || utf8.Valid(r.Text) {
+		return nil
+	}
+	if w.opt.Invalid != Replace {
+		at := 0
+		for {
+			c, size := utf8.DecodeRune(r.Text[at:])
+			if c == utf8.RuneError && size == 1 {
+				break
+			}
+			at += size
+		}
+		return where(r.Doc, &InvalidError{Offset: at, Byte: r.Text[at]})
+	}
+	text := make([]byte, 0, len(r.Text)+len(r.Text)/8)
+	for s := r.Text; len(s) > 0; {
+		c, size := utf8.DecodeRune(s)
+		if c == utf8.RuneError && size == 1 {
+			r.Replaced++
+		}
+		text = utf8.AppendRune(text, c)
+		s = s[size:]
+	}
+	r.Text = slices.Clip(text)
+	return nil
+}
+
+// InvalidError is a text that is not valid UTF-8.
+type InvalidError struct {
+	Offset int // bytes from the start of the document
+	Byte   byte
+}
+
+// Error names the offset and the byte.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("invalid UTF-8 at byte %d: %#02x", e.Offset, e.Byte)
+}

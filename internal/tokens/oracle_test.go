@@ -1,0 +1,206 @@
+package tokens
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gollama/internal/engine"
+)
+
+// vocabDir has the 19 vocabularies of the pinned source, with texts and ids.
+const vocabDir = "../../.engine/src/models"
+
+// both is a vocabulary with both ways to encode.
+type both struct {
+	fast, slow *Model
+	f, s       Encoder
+}
+
+func openBoth(t testing.TB, path string) *both {
+	t.Helper()
+	b := &both{}
+	var err error
+	if b.slow, err = Open(context.Background(), path, ByEngine); err != nil {
+		t.Skipf("no engine or no vocabulary: %v", err)
+	}
+	t.Cleanup(func() { _ = b.slow.Close() })
+	b.s = b.slow.NewEncoder()
+	if b.fast, err = Open(context.Background(), path, Fast); err != nil {
+		t.Fatal(err)
+	}
+	b.f = b.fast.NewEncoder()
+	return b
+}
+
+// compare encodes text both ways.
+func (b *both) compare(text []byte, parse bool) error {
+	want, err := b.s.Encode(nil, text, parse)
+	got, gotErr := b.f.Encode(nil, slices.Clone(text), parse)
+	if (err != nil) != (gotErr != nil) {
+		return fmt.Errorf("%.100q, parse %v: error %v, llama_tokenize %v", text, parse, gotErr, err)
+	}
+	if slices.Equal(got, want) {
+		return nil
+	}
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	show := func(ids []Token) string {
+		var s []string
+		for _, t := range ids[max(0, i-2):min(len(ids), i+6)] {
+			s = append(s, fmt.Sprintf("%d %q", t, b.fast.Piece(t)))
+		}
+		return strings.Join(s, ", ")
+	}
+	return fmt.Errorf("%.200q, parse %v: token %d of %d: %s; llama_tokenize, %d: %s", text, parse, i, len(got), show(got), len(want), show(want))
+}
+
+// vocabs lists the vocabulary files.
+func vocabs(t testing.TB) []string {
+	t.Helper()
+	list, _ := filepath.Glob(filepath.Join(vocabDir, "ggml-vocab-*.gguf"))
+	if len(list) < 19 {
+		t.Skipf("%s has %d vocabularies; make engine", vocabDir, len(list))
+	}
+	return list
+}
+
+func vocabName(path string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "ggml-vocab-"), ".gguf")
+}
+
+// slowVocabs have no fast path, with the reason.
+var slowVocabs = map[string]string{"bert-bge": "vocabulary of type wpm", "nomic-bert-moe": "vocabulary of type ugm"}
+
+// pinned returns texts and ids of upstream's own test (tests/test-tokenizer-0.cpp).
+func pinned(t *testing.T, path string) (texts []string, ids [][]Token) {
+	t.Helper()
+	inp, err := os.ReadFile(path + ".inp")
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.ReadFile(path + ".out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts = strings.Split(strings.TrimSuffix(string(inp), "\n__ggml_vocab_test__\n"), "\n__ggml_vocab_test__\n")
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(texts) != len(lines) {
+		t.Fatalf("%d texts, %d lines of ids", len(texts), len(lines))
+	}
+	for _, l := range lines {
+		var list []Token
+		for _, f := range strings.Fields(l) {
+			var id Token
+			if _, err := fmt.Sscan(f, &id); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, id)
+		}
+		ids = append(ids, list)
+	}
+	return texts, ids
+}
+
+// TestPinned: all pinned vectors, by the fast path and by the engine.
+func TestPinned(t *testing.T) {
+	total := map[Mode]int{}
+	for _, path := range vocabs(t) {
+		texts, ids := pinned(t, path)
+		for _, mode := range []Mode{Auto, ByEngine} {
+			m, err := Open(context.Background(), path, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := vocabName(path)
+			if why := slowVocabs[name]; mode == Auto && m.Slow() != why {
+				t.Errorf("%s: no fast path because of %q, want %q", name, m.Slow(), why)
+			}
+			e := m.NewEncoder()
+			for i, text := range texts {
+				got, err := e.Encode(nil, []byte(text), false)
+				if err != nil || !slices.Equal(got, ids[i]) {
+					t.Errorf("%s mode %d: %q = %v, %v, want %v", name, mode, text, got, err, ids[i])
+					continue
+				}
+				total[mode]++
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for mode, n := range total {
+		if n != 694 {
+			t.Errorf("mode %d: %d vectors, want 694", mode, n)
+		}
+	}
+}
+
+// TestVocab compares pieces and special tokens with the engine's.
+func TestVocab(t *testing.T) {
+	for _, path := range vocabs(t) {
+		if slowVocabs[vocabName(path)] != "" {
+			continue
+		}
+		t.Run(vocabName(path), func(t *testing.T) {
+			b := openBoth(t, path)
+			v, _ := ReadVocab(path)
+			ev := b.slow.eng.Vocab()
+			if v.Type != ev.Type() || v.BOS != ev.BOS() || v.EOS != ev.EOS() || v.SEP != ev.SEP() || v.AddBOS != ev.AddBOS() || v.AddEOS != ev.AddEOS() {
+				t.Errorf("type %s BOS %d EOS %d SEP %d add %v %v, engine %s %d %d %d %v %v", v.Type, v.BOS, v.EOS, v.SEP, v.AddBOS, v.AddEOS,
+					ev.Type(), ev.BOS(), ev.EOS(), ev.SEP(), ev.AddBOS(), ev.AddEOS())
+			}
+			for i := range Token(v.NTokens()) {
+				if got, want := b.fast.Piece(i), b.slow.Piece(i); string(got) != string(want) {
+					t.Errorf("piece %d = %q, want %q", i, got, want)
+				}
+				if got, want := v.attrs[i]&attrControl != 0, ev.IsControl(i); got != want {
+					t.Errorf("token %d %q: control %v, want %v", i, v.texts[i], got, want)
+				}
+				if got, want := v.Score(i), ev.Score(i); got != want {
+					t.Errorf("score %d = %v, want %v", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestSharedTexts compares whole texts.
+func TestSharedTexts(t *testing.T) {
+	files, _ := filepath.Glob("../../../shared/data/*.txt")
+	if len(files) == 0 {
+		t.Skip("../shared/data is not there")
+	}
+	for _, path := range vocabs(t) {
+		if slowVocabs[vocabName(path)] != "" {
+			continue
+		}
+		t.Run(vocabName(path), func(t *testing.T) {
+			b := openBoth(t, path)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if testing.Short() {
+					text = text[:200_000]
+				}
+				if err := b.compare(text, true); err != nil {
+					t.Errorf("%s: %v", filepath.Base(file), err)
+				}
+			}
+		})
+	}
+}
+
+var _ = engine.TokenNull

@@ -1,0 +1,265 @@
+package tokens
+
+import (
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/bits"
+	"strings"
+	"unicode/utf8"
+)
+
+// table finds the index of a string by its hash: open addressing, at most half
+// full, so that one look is enough most of the time.
+type table struct {
+	mask  uint32
+	slots []slot
+}
+
+type slot struct {
+	tag uint32 // the hash's upper half
+	idx int32  // plus one; 0 is empty
+}
+
+func newTable(n int) table {
+	size := 1 << bits.Len(uint(2*max(n, 1)-1))
+	return table{mask: uint32(size - 1), slots: make([]slot, size)}
+}
+
+// find returns the index for which same is true among those of hash h, or -1
+// and the slot for a new one.
+func (t *table) find(h uint64, same func(idx int32) bool) (idx int32, free *slot) {
+	tag := uint32(h >> 32)
+	for i := uint32(h); ; i++ {
+		s := &t.slots[i&t.mask]
+		if s.idx == 0 {
+			return -1, s
+		}
+		if s.tag == tag && same(s.idx-1) {
+			return s.idx - 1, nil
+		}
+	}
+}
+
+// tables are what the fast path looks things up in. They are not changed once
+// made.
+type tables struct {
+	v      *Vocab
+	seed   maphash.Seed
+	tokens table // by text
+	merges table // by both halves
+
+	literal, parse *specials
+	bytes          [256]Token // for symbols that are no token; TokenNull for none
+	spelled        [256]spelling
+	ranks          []uint32 // SPM: of each token, the best score first
+	// junction has a bit for each pair of bytes at which symbols may be merged,
+	// nil where words are short anyhow.
+	junction *[256 * 256 / 64]uint64
+}
+
+// spelling is how GPT-2 writes a byte: as a character of one or two bytes.
+type spelling struct {
+	text [2]byte
+	n    int32
+	hash uint64
+}
+
+func (t *tables) hash(s []byte) uint64 { return maphash.Bytes(t.seed, s) }
+
+// pairHash makes one hash of those of a merge's halves.
+func pairHash(left, right uint64) uint64 {
+	h := (left*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(right, 23)) * 0xbf58476d1ce4e5b9
+	return h ^ h>>31
+}
+
+// token returns the token of text, whose hash is h, or -1.
+func (t *tables) token(h uint64, text []byte) Token {
+	tag := uint32(h >> 32)
+	for i := uint32(h); ; i++ {
+		s := &t.tokens.slots[i&t.tokens.mask]
+		if s.idx == 0 {
+			return -1
+		}
+		if s.tag == tag && t.v.texts[s.idx-1] == string(text) {
+			return Token(s.idx - 1)
+		}
+	}
+}
+
+// rank returns the place in the list of merges of the symbols left and right,
+// whose hashes are l and r, or -1.
+func (t *tables) rank(l, r uint64, left, right []byte) int32 {
+	h := pairHash(l, r)
+	tag := uint32(h >> 32)
+	for i := uint32(h); ; i++ {
+		s := &t.merges.slots[i&t.merges.mask]
+		if s.idx == 0 {
+			return -1
+		}
+		if s.tag != tag {
+			continue
+		}
+		m := t.v.merges[s.idx-1]
+		if n := len(left); len(m) == n+1+len(right) && m[n] == ' ' && m[:n] == string(left) && m[n+1:] == string(right) {
+			return s.idx - 1
+		}
+	}
+}
+
+// newTables makes the tables of a vocabulary that the fast path can serve.
+func newTables(v *Vocab) (*tables, error) {
+	t := &tables{v: v, seed: maphash.MakeSeed()}
+	merged := make(chan struct{})
+	go func() {
+		defer close(merged)
+		t.addMerges()
+	}()
+	err := t.addTokens()
+	t.literal, t.parse = newSpecials(v, false), newSpecials(v, true)
+	<-merged
+	if err != nil {
+		return nil, err
+	}
+	if v.Type == "spm" {
+		return t, t.finishSPM()
+	}
+	t.finishBPE()
+	return t, nil
+}
+
+func (t *tables) addTokens() error {
+	texts := t.v.texts
+	t.tokens = newTable(len(texts))
+	for i, s := range texts {
+		h := maphash.String(t.seed, s)
+		old, free := t.tokens.find(h, func(idx int32) bool { return texts[idx] == s })
+		if free == nil {
+			return fmt.Errorf("tokens %d and %d are both %q", old, i, s)
+		}
+		*free = slot{uint32(h >> 32), int32(i) + 1}
+	}
+	return nil
+}
+
+// addMerges enters the merges; of equal ones the first counts.
+func (t *tables) addMerges() {
+	merges := t.v.merges
+	t.merges = newTable(len(merges))
+	for i, m := range merges {
+		cut := 0
+		if len(m) > 1 {
+			cut = strings.IndexByte(m[1:], ' ') + 1
+		}
+		if cut == 0 {
+			continue // upstream enters a pair of empty strings, which no symbols are
+		}
+		h := pairHash(maphash.String(t.seed, m[:cut]), maphash.String(t.seed, m[cut+1:]))
+		if _, free := t.merges.find(h, func(idx int32) bool { return merges[idx] == m }); free != nil {
+			*free = slot{uint32(h >> 32), int32(i) + 1}
+		}
+	}
+}
+
+// byteToken returns the token <0xXX>, or -1.
+func (t *tables) byteToken(b int) Token {
+	text := fmt.Appendf(nil, "<0x%02X>", b)
+	return t.token(t.hash(text), text)
+}
+
+// finishSPM is for vocabularies of type spm.
+func (t *tables) finishSPM() error {
+	t.ranks = make([]uint32, len(t.v.texts))
+	for i := range t.ranks {
+		score := t.v.Score(Token(i))
+		if score != score {
+			return fmt.Errorf("token %d has a score that is no number", i)
+		}
+		t.ranks[i] = descending(score)
+	}
+	for b := range t.bytes {
+		t.bytes[b] = t.byteToken(b)
+		if one := []byte{byte(b)}; t.bytes[b] < 0 {
+			t.bytes[b] = t.token(t.hash(one), one)
+		}
+		if t.bytes[b] < 0 {
+			return fmt.Errorf("there is no token for byte %#02x", b)
+		}
+	}
+	t.junction = new([256 * 256 / 64]uint64)
+	for _, s := range t.v.texts {
+		for i := 0; ; {
+			i += symbolLen(s[i])
+			if i >= len(s) {
+				break
+			}
+			t.join(s[i-1], s[i])
+		}
+	}
+	return nil
+}
+
+// descending maps a score to a number that is the smaller the better the score.
+func descending(score float32) uint32 {
+	u := math.Float32bits(score + 0) // -0 becomes 0
+	if u>>31 != 0 {
+		return u
+	}
+	return ^(u | 1<<31)
+}
+
+// finishBPE is for vocabularies of type bpe.
+func (t *tables) finishBPE() {
+	next := rune(256)
+	for b := range t.spelled {
+		r := rune(b)
+		if !(b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae) {
+			r = next
+			next++
+		}
+		s := &t.spelled[b]
+		s.n = int32(utf8.EncodeRune(s.text[:], r))
+		s.hash = t.hash(s.text[:s.n])
+		if t.v.pre.rawUTF8 {
+			t.bytes[b] = t.byteToken(b)
+		} else {
+			one := []byte{byte(b)}
+			t.bytes[b] = t.token(t.hash(one), one)
+		}
+	}
+	if !t.v.pre.rawUTF8 {
+		return
+	}
+	t.junction = new([256 * 256 / 64]uint64)
+	for _, m := range t.v.merges {
+		if len(m) > 2 {
+			if cut := strings.IndexByte(m[1:], ' ') + 1; cut > 0 && cut+1 < len(m) {
+				t.join(m[cut-1], m[cut+1])
+			}
+		}
+	}
+}
+
+// join says that symbols that end with a and begin with b may be merged.
+func (t *tables) join(a, b byte) {
+	i := uint(a)<<8 | uint(b)
+	t.junction[i>>6] |= 1 << (i & 63)
+}
+
+func (t *tables) joined(a, b byte) bool {
+	i := uint(a)<<8 | uint(b)
+	return t.junction[i>>6]>>(i&63)&1 != 0
+}
+
+// symbolLen is unicode_len_utf8: the bytes that a first byte stands for.
+func symbolLen(b byte) int {
+	switch {
+	case b < 0xc0:
+		return 1
+	case b < 0xe0:
+		return 2
+	case b < 0xf0:
+		return 3
+	}
+	return 4
+}
