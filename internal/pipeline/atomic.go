@@ -21,6 +21,23 @@ type File struct {
 	temp     string // its present name; empty while it has none or after Commit
 	finished bool   // synced, named and closed
 	done     bool   // committed or aborted
+	written  int64  // bytes that Write took
+	started  int64  // of these, bytes that are on their way to the disk
+}
+
+// writebackEvery is how many bytes Write takes before it has them written to disk: a large file would else wait for
+// the disk at its end, which has had nothing to do until then.
+const writebackEvery = 16 << 20
+
+// Write is that of [os.File]; a large file goes to disk while it is written.
+func (o *File) Write(p []byte) (int, error) {
+	n, err := o.File.Write(p)
+	o.written += int64(n)
+	if o.written-o.started >= writebackEvery {
+		startWriteback(o.File, o.started, o.written-o.started)
+		o.started = o.written
+	}
+	return n, err
 }
 
 // CreateAtomic begins a file that will replace path, in the same folder: a
