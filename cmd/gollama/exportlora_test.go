@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -155,5 +157,87 @@ func TestExportLoRAReport(t *testing.T) {
 		if x.Ranks[0] != 4 || x.Scales[0] != 1 || x.Survived < 0.7 || x.Survived > 1.3 || x.Noise < 0.01 || x.Delta <= 0 || x.Relative <= 0 {
 			t.Errorf("%s: %+v", x.Name, x)
 		}
+	}
+}
+
+// Ended at any time, the program leaves the old file or the whole new one, and nothing else.
+func TestExportLoRAKilled(t *testing.T) {
+	base, dir := story(t), t.TempDir()
+	adapter := filepath.Join(t.TempDir(), "a.gguf")
+	if err := lora.WriteGGUF(adapter, storyAdapter()); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out.gguf")
+	if err := os.WriteFile(out, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[string]int{}
+	for i := range 24 {
+		cmd := exec.Command(self, "export-lora", "-m", base, "--lora", adapter, "-o", out, "-q")
+		cmd.Args[0] = "gollama"
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		kill := map[bool]os.Signal{true: os.Kill, false: os.Interrupt}[i%2 == 0]
+		time.Sleep(time.Duration(i) * 4 * time.Millisecond)
+		_ = cmd.Process.Signal(kill) // it may have ended
+		_ = cmd.Wait()
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) != 1 {
+			t.Errorf("after %v: %d files in the folder", kill, len(files))
+		}
+		data, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(data) == "old" {
+			ends["old"]++
+			continue
+		}
+		ends["new"]++
+		f, err := gguf.Open(out)
+		if err != nil {
+			t.Fatalf("after %v: %v", kill, err)
+		}
+		f.Close()
+		if err := os.WriteFile(out, []byte("old"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("ends: %v", ends)
+}
+
+// A full disk is status 6.
+func TestExportLoRAFull(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full")
+	}
+	adapter := filepath.Join(t.TempDir(), "a.gguf")
+	if err := lora.WriteGGUF(adapter, storyAdapter()); err != nil {
+		t.Fatal(err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "export-lora", "-m", story(t), "--lora", adapter, "-o", "-")
+	cmd.Args[0] = "gollama"
+	var msg strings.Builder
+	cmd.Stdout, cmd.Stderr = full, &msg
+	_ = cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != exitWrite || !strings.Contains(msg.String(), "no space left") {
+		t.Errorf("status %d, %q", code, msg.String())
 	}
 }

@@ -80,17 +80,7 @@ func (p *Plan) Run(ctx context.Context, w *gguf.Writer, progress func(done uint6
 		})
 	})
 	for range p.opt.Threads {
-		wg.Go(func() {
-			for b := range work {
-				select {
-				case b.buf = <-free:
-					b.err = p.make(b, b.buf)
-				case <-ctx.Done():
-					b.err = ctx.Err()
-				}
-				close(b.done)
-			}
-		})
+		wg.Go(func() { p.makeAll(ctx, work, free) })
 	}
 	done := uint64(0)
 	for b := range order {
@@ -115,6 +105,19 @@ func (p *Plan) Run(ctx context.Context, w *gguf.Writer, progress func(done uint6
 		return &writeError{err}
 	}
 	return nil
+}
+
+// makeAll makes blocks with buffers from free.
+func (p *Plan) makeAll(ctx context.Context, work <-chan *block, free <-chan *buffers) {
+	for b := range work {
+		select {
+		case b.buf = <-free:
+			b.err = p.make(b, b.buf)
+		case <-ctx.Done():
+			b.err = ctx.Err()
+		}
+		close(b.done)
+	}
 }
 
 func (p *Plan) write(b *block, w *gguf.Writer) error {
@@ -171,7 +174,7 @@ func (p *Plan) cut(t *target, loaded *loading, send func(*block) bool) bool {
 		for row := matrix; row < matrix+perMatrix; row += step {
 			b := &block{
 				t: t, loaded: loaded, first: row == 0, row: row, rows: min(step, matrix+perMatrix-row), done: make(chan struct{}),
-				measure: t.merged() && (p.opt.Measure || t.info.Type != gguf.TypeF32 && n%sampleEvery == 0),
+				measure: p.opt.Measure || t.info.Type != gguf.TypeF32 && n%sampleEvery == 0,
 			}
 			n++
 			if !send(b) {

@@ -60,8 +60,8 @@ type TensorReport struct {
 }
 
 // Report returns what became of the tensors that adapters changed, in the order of the file, after [Plan.Run]. Without
-// Options.Measure the numbers come from every eighth block of rows, and Delta is left out; tensors written as float32
-// have none.
+// Options.Measure the numbers come from every eighth block of rows, Delta is left out, and tensors written as
+// float32 have no numbers.
 func (p *Plan) Report() []TensorReport {
 	var list []TensorReport
 	for _, t := range p.targets {
