@@ -35,6 +35,8 @@ var presets = map[string]shape{
 type options struct {
 	shape
 	vocab, out string
+	lora       string // adapter to write as well; empty: none
+	rank       uint64 // of the adapter
 	f32        bool
 	tied       bool // the output matrix is the token embedding
 	ctx        uint64
@@ -74,7 +76,10 @@ func run(args []string) error {
 			return err
 		}
 	}
-	return w.Close()
+	if err := w.Close(); err != nil || o.lora == "" {
+		return err
+	}
+	return o.writeLoRA(o.lora, o.rank)
 }
 
 func parse(args []string) (options, error) {
@@ -90,6 +95,8 @@ func parse(args []string) (options, error) {
 	f.Uint64Var(&o.ff, "ff", 0, "feed-forward length")
 	f.Uint64Var(&o.ctx, "ctx", 4096, "context length of the model")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the weights")
+	f.StringVar(&o.lora, "lora", "", "LoRA adapter to write as well, for all linears of the layers")
+	f.Uint64Var(&o.rank, "rank", 16, "rank of the adapter")
 	f.BoolVar(&o.tied, "tied", true, "use the token embedding as output matrix")
 	f.BoolVar(&o.f32, "f32", false, "write the matrices as F32, not F16")
 	if err := f.Parse(args); err != nil {
