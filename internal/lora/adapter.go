@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"gollama/internal/gguf"
@@ -132,8 +133,8 @@ func (a *Adapter) Close() error {
 	return c.Close()
 }
 
-// Open reads the adapter at path for the model described by base: a GGUF file, or a PEFT folder (or its
-// adapter_model.safetensors). Errors name the path; those about the adapter itself wrap [ErrAdapter], those about
+// Open reads the adapter at path for the model described by base: a GGUF file, or a PEFT folder (or the safetensors file
+// in it). Errors name the path; those about the adapter itself wrap [ErrAdapter], those about
 // the format of a GGUF file [gguf.ErrFormat].
 func Open(path string, base Base) (*Adapter, error) {
 	st, err := os.Stat(path)
@@ -143,9 +144,9 @@ func Open(path string, base Base) (*Adapter, error) {
 	var a *Adapter
 	switch {
 	case st.IsDir():
-		a, err = openPEFT(path, base)
+		a, err = openPEFT(filepath.Join(path, peftDataFile), base)
 	case strings.HasSuffix(path, ".safetensors"):
-		a, err = openPEFT(strings.TrimSuffix(path, "/"+baseName(path)), base)
+		a, err = openPEFT(path, base)
 	default:
 		a, err = openGGUF(path)
 	}

@@ -136,7 +136,11 @@ func TestPEFTRoundTrip(t *testing.T) {
 			}
 			equal(t, got, a)
 			got.Close()
-			again, err := Open(filepath.Join(dir, "adapter_model.safetensors"), Base{Arch: arch, Heads: 4, KVHeads: 2})
+			t.Chdir(dir)
+			if err := os.Rename(peftDataFile, "other.safetensors"); err != nil {
+				t.Fatal(err)
+			}
+			again, err := Open("other.safetensors", Base{Arch: arch, Heads: 4, KVHeads: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -400,6 +404,38 @@ func FuzzPEFTConfig(f *testing.F) {
 		}
 		if s, err := c.scale("model.layers.0.self_attn.q_proj", 4); err == nil && (s == 0 || math.IsNaN(s)) {
 			t.Errorf("scale %g", s)
+		}
+	})
+}
+
+func FuzzGGUFAdapter(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "a.gguf")
+	if err := WriteGGUF(path, sample()); err != nil {
+		f.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := gguf.Read(strings.NewReader(string(data)), int64(len(data)))
+		if err != nil {
+			return
+		}
+		a, err := fromGGUF(file)
+		if err != nil || a.check() != nil {
+			return
+		}
+		for i := range a.Tensors {
+			for _, m := range []*Matrix{a.Tensors[i].A, a.Tensors[i].B, a.Tensors[i].Whole} {
+				if m == nil {
+					continue
+				}
+				if x, err := m.Floats(); err == nil && len(x) != m.elements() {
+					t.Errorf("%s: %d values for %v", a.Tensors[i].Base, len(x), m.Shape)
+				}
+			}
 		}
 	})
 }

@@ -1,10 +1,6 @@
 package lora
 
-import (
-	"path/filepath"
-
-	"gollama/internal/gguf"
-)
+import "gollama/internal/gguf"
 
 // Base is what reading a PEFT adapter needs to know of the model: names and layouts depend on it.
 type Base struct {
@@ -14,13 +10,16 @@ type Base struct {
 	Experts int    // experts of a layer; 0 for a dense model
 }
 
+// maxCount bounds the numbers a model says of itself: none has a tenth of it.
+const maxCount = 1 << 13
+
 // BaseOf returns what f, a model, says of itself.
 func BaseOf(f *gguf.File) Base {
 	b := Base{}
 	b.Arch, _ = f.Str("general.architecture")
 	count := func(key string) int {
 		v, _ := f.Uint(b.Arch + "." + key)
-		return int(min(v, 1<<20))
+		return int(min(v, maxCount))
 	}
 	b.Heads = count("attention.head_count")
 	b.KVHeads = count("attention.head_count_kv")
@@ -30,5 +29,3 @@ func BaseOf(f *gguf.File) Base {
 	b.Experts = count("expert_count")
 	return b
 }
-
-func baseName(path string) string { return filepath.Base(path) }

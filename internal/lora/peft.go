@@ -16,9 +16,9 @@ const (
 	peftDataFile   = "adapter_model.safetensors"
 )
 
-// openPEFT reads the adapter in folder dir for the model described by base.
-func openPEFT(dir string, base Base) (*Adapter, error) {
-	path := filepath.Join(dir, peftConfigFile)
+// openPEFT reads the adapter whose tensors are in data, beside its config, for the model described by base.
+func openPEFT(data string, base Base) (*Adapter, error) {
+	path := filepath.Join(filepath.Dir(data), peftConfigFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -27,15 +27,14 @@ func openPEFT(dir string, base Base) (*Adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	path = filepath.Join(dir, peftDataFile)
-	f, err := os.Open(path)
+	f, err := os.Open(data)
 	if err != nil {
 		return nil, err
 	}
 	a, err := peftAdapter(f, c, base)
 	if err != nil {
 		_ = f.Close() // only read from
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", data, err)
 	}
 	a.closer = f
 	return a, nil
