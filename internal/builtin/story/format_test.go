@@ -51,7 +51,7 @@ func TestSlotForms(t *testing.T) {
 
 // A text that could be read in two ways is read in the one that goes on.
 func TestMatchGoesBack(t *testing.T) {
-	g, err := parseGrammar(`
+	_, err := parseGrammar(`
 class name distinct
   Al; Ala | g=m
   Ala; Bea | g=f
@@ -66,7 +66,7 @@ rule more
 	if err == nil {
 		t.Fatal("a space before [more?] that belongs to a longer text is accepted")
 	}
-	g, err = parseGrammar(`
+	g, err := parseGrammar(`
 class name distinct
   Al; Ala | g=m
   Ala; Bea | g=f
