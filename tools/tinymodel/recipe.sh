@@ -1,0 +1,37 @@
+#!/bin/sh
+# Makes the built-in model from nothing: texts, tokenizer and weights; then samples it and judges the samples.
+#
+#   tools/tinymodel/recipe.sh FOLDER [THREADS]
+#
+# FOLDER gets stories.jsonl, heldout.jsonl, model.gguf, the run folder and samples.txt. Interrupted, it goes on where it
+# was. The texts are the same everywhere; the weights are the same bits on the same kind of CPU, and elsewhere as good.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+[ $# -ge 1 ] || { echo "usage: tools/tinymodel/recipe.sh FOLDER [THREADS]" >&2; exit 64; }
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+threads=${2:-2}
+gollama=$here/../../gollama
+
+make -C "$here/../.." build
+cd "$here/.."
+go run ./tinymodel -n 40000 -seed 1 -o "$out/stories.jsonl"
+go run ./tinymodel -n 1000 -seed 2 -not "$out/stories.jsonl" -o "$out/heldout.jsonl"
+
+if [ ! -e "$out/model.gguf" ]; then
+    resume=
+    [ ! -e "$out/run" ] || resume=--resume
+    cd "$here" # model.yaml names the template beside it
+    "$gollama" finetune --init model.yaml --config train.yaml --data "$out/stories.jsonl" --val-data "$out/heldout.jsonl" \
+        --run-dir "$out/run" -t "$threads" $resume -o "$out/model.gguf"
+fi
+
+cd "$here/.."
+seed=1
+while [ $seed -le 100 ]; do
+    printf 'Once upon a time'
+    "$gollama" run --quiet -m "$out/model.gguf" -p "Once upon a time" -n 200 --seed $seed -t "$threads" | tr '\n' ' '
+    echo
+    seed=$((seed + 1))
+done >"$out/samples.txt"
+go run ./tinymodel -check "$out/samples.txt" -min-grammatical 0.95 -min-complete 0.6
