@@ -214,7 +214,7 @@ int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 } // namespace
 
 bool gk_run_gemm(gk_pool * p, const gk_gemm * jobs, int n_jobs) {
-    const size_t scratch = GK_KC * (GK_NC + 2 * ops.vw) + GK_KC * (GK_MC + ops.mr) + std::max(8 * GK_KC, GK_NC + 2 * ops.vw);
+    const size_t scratch = (GK_KC + GK_PAD) * (GK_NC + 2 * ops.vw) + (GK_KC + GK_PAD) * (GK_MC + ops.mr) + std::max(8 * GK_KC, GK_NC + 2 * ops.vw);
     if (!p->reserve(scratch)) return false;
     gemm_run run;
     int64_t  tasks = 0;

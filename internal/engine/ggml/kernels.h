@@ -147,6 +147,8 @@ bool gk_run_attn_back(gk_pool * p, const gk_attn * a);
 // Block sizes of the products: K, columns of B and rows of A packed at once,
 // so that B's panels and A's lie in the level 2 cache together.
 constexpr int64_t GK_KC = 256, GK_NC = 256, GK_MC = 120;
+// Floats between panels, so that they do not share sets of the level 1 cache.
+constexpr int64_t GK_PAD = 16;
 // Queries of a block of the attention.
 constexpr int64_t GK_BQ = 48;
 

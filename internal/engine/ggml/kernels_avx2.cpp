@@ -1,5 +1,7 @@
 // Kernels for x86 CPUs with AVX2 and FMA (Haswell, Zen and later).
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #include "kernels.h"
 
 #if defined(__clang__)
@@ -11,6 +13,8 @@
 #define VW  8
 #define MR  6
 #define MR1 12
+#define VMAX(a, b) _mm256_max_ps(a, b)
+#define VMIN(a, b) _mm256_min_ps(a, b)
 #include "kernels_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop

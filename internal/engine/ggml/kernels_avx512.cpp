@@ -1,5 +1,7 @@
 // Kernels for x86 CPUs with AVX-512 (Skylake-X, Zen 4 and later).
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #include "kernels.h"
 
 #if defined(__clang__)
@@ -11,6 +13,8 @@
 #define VW  16
 #define MR  12
 #define MR1 12
+#define VMAX(a, b) _mm512_max_ps(a, b)
+#define VMIN(a, b) _mm512_min_ps(a, b)
 #include "kernels_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop

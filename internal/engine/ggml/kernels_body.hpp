@@ -19,8 +19,13 @@ typedef int32_t vi __attribute__((vector_size(VW * 4)));
 INL vf ld(const float * p) { vf v; __builtin_memcpy(&v, p, sizeof v); return v; }
 INL void st(float * p, vf v) { __builtin_memcpy(p, &v, sizeof v); }
 INL vf set1(float x) { return x - (vf) {}; }
+#ifdef VMAX // one instruction; compilers make a compare and a blend of the other form
+INL vf vmax(vf a, vf b) { return VMAX(a, b); }
+INL vf vmin(vf a, vf b) { return VMIN(a, b); }
+#else
 INL vf vmax(vf a, vf b) { return a > b ? a : b; }
 INL vf vmin(vf a, vf b) { return a < b ? a : b; }
+#endif
 
 INL float hsum(vf v) {
     float t[VW];
@@ -60,6 +65,13 @@ INL vf vexp(vf x) {
 INL vf vtanh(vf x) { return 1.0f - 2.0f / (vexp(x + x) + 1.0f); }
 
 INL vf sigmoid(vf x) { return 1.0f / (1.0f + vexp(-x)); }
+
+// The first n values of v, zeros behind them.
+INL vf first(vf v, int64_t n) {
+    vi lane;
+    for (int i = 0; i < VW; i++) lane[i] = i;
+    return (vf) ((vi) v & (lane < (vi) {} + (int32_t) (n < VW ? n : VW)));
+}
 
 // Loads n < VW floats, zeros behind them.
 INL vf ld_tail(const float * p, int64_t n) {
@@ -103,6 +115,11 @@ INL float dot(const float * a, const float * b, int64_t n) {
 // packed. ROWS says how A lies: true: a[i*s + k], false: a[i + k*s].
 template <int M, int NV, bool ROWS>
 INL void tile(int64_t k, const float * a, int64_t s, const float * b, float * c, int64_t ldc, float alpha, bool add) {
+    // C comes from further away than A and B; ask for it now.
+#pragma GCC unroll 16
+    for (int i = 0; i < M; i++) {
+        for (int j = 0; j < NV * VW; j += 16) __builtin_prefetch(c + i * ldc + j, 1);
+    }
     vf acc[M][NV] = {};
     for (int64_t p = 0; p < k; p++) {
         vf bv[NV];
@@ -194,17 +211,13 @@ static void blockw(int w, int64_t m, int64_t n, int64_t k, const float * a, int6
 
 // Packs B[k, n] with n contiguous: dst[panel][k][w].
 static void pack_rows(int w, int64_t k, int64_t n, const float * b, int64_t ldb, float * dst, int64_t pstride) {
-    for (int64_t j = 0; j < n; j += w, dst += pstride) {
-        const int64_t cols = n - j < w ? n - j : w;
-        for (int64_t p = 0; p < k; p++) {
-            const float * src = b + p * ldb + j;
-            float * d = dst + p * w;
-            if (cols == w) {
-                for (int q = 0; q < w; q += VW) st(d + q, ld(src + q));
-            } else {
-                for (int64_t q = 0; q < w; q++) d[q] = q < cols ? src[q] : 0;
-            }
+    for (int64_t p = 0; p < k; p++, b += ldb, dst += w) {
+        float * d = dst;
+        int64_t j = 0;
+        for (; j + w <= n; j += w, d += pstride) {
+            for (int q = 0; q < w; q += VW) st(d + q, ld(b + j + q));
         }
+        for (int64_t q = 0; j < n && q < w; q++) d[q] = j + q < n ? b[j + q] : 0;
     }
 }
 
@@ -265,8 +278,8 @@ static void pack_cols(int w, int64_t k, int64_t n, const float * b, int64_t ldb,
 }
 
 // Packs columns [n0, n1) of rows [p0, p0+kc) of the job's B into panels.
-static void pack_b(const gk_gemm * g, int w, int64_t p0, int64_t kc, int64_t n0, int64_t n1, float * dst, float * row) {
-    const int64_t n = n1 - n0, pstride = kc * w;
+static void pack_b(const gk_gemm * g, int w, int64_t p0, int64_t kc, int64_t n0, int64_t n1, float * dst, int64_t pstride, float * row) {
+    const int64_t n = n1 - n0;
     if (!g->to_float) {
         const float * b = (const float *) g->b;
         if (g->b_trans) pack_cols(w, kc, n, b + n0 * g->b_ld + p0, g->b_ld, dst, pstride);
@@ -303,32 +316,45 @@ static void pack_b(const gk_gemm * g, int w, int64_t p0, int64_t kc, int64_t n0,
     }
 }
 
+// Copies mc rows of kc values of A, whose rows would share the sets of the
+// level 1 cache where their distance is a multiple of 2 KiB.
+static void copy_a(int64_t mc, int64_t kc, const float * a, int64_t lda, float * dst) {
+    for (int64_t i = 0; i < mc; i++) __builtin_memcpy(dst + i * (kc + GK_PAD), a + i * lda, kc * sizeof(float));
+}
+
+// Packs A given as kc rows of mc values: dst[panel][kc][M].
+template <int M>
+static void pack_a(int64_t mc, int64_t kc, const float * a, int64_t lda, float * dst) {
+    const int64_t stride = kc * M + GK_PAD;
+    for (int64_t p = 0; p < kc; p++, a += lda, dst += M) {
+        float * d = dst;
+        int64_t i = 0;
+        for (; i + M <= mc; i += M, d += stride) __builtin_memcpy(d, a + i, M * sizeof(float));
+        if (i < mc) __builtin_memcpy(d, a + i, (mc - i) * sizeof(float));
+    }
+}
+
 template <int NV>
 static void gemm_block(const gk_gemm * g, int64_t m0, int64_t m1, int64_t n0, int64_t n1, float * scratch) {
     constexpr int W = NV * VW, M = NV == 1 ? MR1 : MR;
-    float * bp = scratch, * ap = bp + GK_KC * (GK_NC + 2 * VW), * row = ap + GK_KC * (GK_MC + M);
+    float * bp = scratch, * ap = bp + (GK_KC + GK_PAD) * (GK_NC + 2 * VW), * row = ap + (GK_KC + GK_PAD) * (GK_MC + M);
+    const bool copy = g->a_ld % 512 == 0;
     for (int64_t p0 = 0; p0 < g->k; p0 += GK_KC) {
-        const int64_t kc = g->k - p0 < GK_KC ? g->k - p0 : GK_KC;
+        const int64_t kc = g->k - p0 < GK_KC ? g->k - p0 : GK_KC, pstride = kc * W + GK_PAD;
         const bool    add = g->add || p0 > 0;
-        pack_b(g, W, p0, kc, n0, n1, bp, row);
+        pack_b(g, W, p0, kc, n0, n1, bp, pstride, row);
         for (int64_t i = m0; i < m1; i += GK_MC) {
             const int64_t mc = m1 - i < GK_MC ? m1 - i : GK_MC;
             float * c = g->c + i * g->c_ld + n0;
-            if (!g->a_trans) {
-                block<NV, true>(mc, n1 - n0, kc, g->a + i * g->a_ld + p0, g->a_ld, 0, bp, kc * W, c, g->c_ld, g->alpha, add);
-                continue;
+            if (g->a_trans) {
+                pack_a<M>(mc, kc, g->a + p0 * g->a_ld + i, g->a_ld, ap);
+                block<NV, false>(mc, n1 - n0, kc, ap, M, kc * M + GK_PAD, bp, pstride, c, g->c_ld, g->alpha, add);
+            } else if (copy) {
+                copy_a(mc, kc, g->a + i * g->a_ld + p0, g->a_ld, ap);
+                block<NV, true>(mc, n1 - n0, kc, ap, kc + GK_PAD, 0, bp, pstride, c, g->c_ld, g->alpha, add);
+            } else {
+                block<NV, true>(mc, n1 - n0, kc, g->a + i * g->a_ld + p0, g->a_ld, 0, bp, pstride, c, g->c_ld, g->alpha, add);
             }
-            const float * a = g->a + p0 * g->a_ld + i;
-            float * d = ap;
-            for (int64_t r = 0; r < mc; r += M) {
-                const int64_t rows = mc - r < M ? mc - r : M;
-                for (int64_t p = 0; p < kc; p++, d += M) {
-                    const float * src = a + p * g->a_ld + r;
-                    if (rows == M) __builtin_memcpy(d, src, M * sizeof(float));
-                    else __builtin_memcpy(d, src, rows * sizeof(float));
-                }
-            }
-            block<NV, false>(mc, n1 - n0, kc, ap, M, kc * M, bp, kc * W, c, g->c_ld, g->alpha, add);
         }
     }
 }
@@ -502,22 +528,22 @@ static void scatter(const gk_rows * a, int64_t c0, int64_t c1) {
 // Sum in double of e^(l - top) over n logits, which are replaced by their
 // exponentials where store is set.
 INL double exp_sum(float * l, int64_t n, float top, bool store) {
-    double sum = 0;
-    float t[VW];
-    for (int64_t j = 0; j < n; j += VW) {
-        const int64_t cols = n - j < VW ? n - j : VW;
-        vf e = vexp((cols == VW ? ld(l + j) : ld_tail(l + j, cols)) - top);
-        st(t, e);
-        double s = 0;
-        if (cols == VW) {
-            for (int i = 0; i < VW; i++) s += t[i];
-        } else {
-            for (int64_t i = 0; i < cols; i++) s += t[i];
-        }
-        sum += s;
-        if (store) st_tail(l + j, e, cols);
+    typedef double vd __attribute__((vector_size(VW * 8)));
+    vd sum = {};
+    int64_t j = 0;
+    for (; j + VW <= n; j += VW) {
+        vf e = vexp(ld(l + j) - top);
+        sum = sum + __builtin_convertvector(e, vd);
+        if (store) st(l + j, e);
     }
-    return sum;
+    double total = 0;
+    for (int i = 0; i < VW; i++) total += sum[i];
+    if (j < n) {
+        vf e = vexp(ld_tail(l + j, n - j) - top);
+        for (int64_t i = 0; i < n - j; i++) total += e[i];
+        if (store) st_tail(l + j, e, n - j);
+    }
+    return total;
 }
 
 INL float max_of(const float * x, int64_t n) {
@@ -602,22 +628,22 @@ static void attn_forward(const gk_attn * a, int64_t h, int64_t i0, float * scrat
     for (int64_t i = 0; i < nq; i++) {
         const int64_t from = a->lo[i0 + i] - k0, n = i0 + i + 1 - a->lo[i0 + i];
         float * p = scratch + i * a->s_ld;
-        mask_row(p, from, from + n, nk);
         float * q = p + from;
         const float top = max_of(q, n);
-        vf sum = {};
+        vf sum = {}, sum2 = {};
         int64_t j = 0;
-        for (; j + VW <= n; j += VW) {
-            vf e = vexp(ld(q + j) - top);
+        for (; j + 2 * VW <= n; j += 2 * VW) {
+            vf e = vexp(ld(q + j) - top), f = vexp(ld(q + j + VW) - top);
+            sum = sum + e, sum2 = sum2 + f;
+            st(q + j, e), st(q + j + VW, f);
+        }
+        for (; j < n; j += VW) { // the row goes on behind the keys, with values that do not count
+            vf e = first(vexp(ld(q + j) - top), n - j);
             sum = sum + e;
             st(q + j, e);
         }
-        if (j < n) {
-            float t[VW] = {};
-            st_tail(t, vexp(ld_tail(q + j, n - j) - top), n - j);
-            sum = sum + ld(t);
-            st_tail(q + j, ld(t), n - j);
-        }
+        sum = sum + sum2;
+        mask_row(p, from, from + j, nk);
         const float total = hsum(sum);
         inv[i] = 1.0f / total;
         a->lse[h * T + i0 + i] = top + (float) __builtin_log((double) total);
@@ -646,14 +672,18 @@ static void attn_backward(const gk_attn * a, int64_t h, float * scratch) {
             const float lse = a->lse[h * T + i0 + i], cap = a->cap;
             const float delta = dot(go + i * a->go_ld, a->o + (i0 + i) * a->o_ld + h * D, D);
             float * pi = p + i * a->s_ld, * di = ds + i * a->s_ld;
-            mask_row(pi, from, from + n, nk);
-            mask_row(di, from, from + n, nk);
-            pi += from, di += from;
-            if (cap == 0) {
-                EACH(j, n, { vf e = vexp(L(pi) - lse); S(pi, e); S(di, e * (L(di) - delta)); });
-            } else {
-                EACH(j, n, { vf y = L(pi), t = y / cap, e = vexp(y - lse); S(pi, e); S(di, e * (L(di) - delta) * (1.0f - t * t)); });
+            for (int64_t j = from; j < from + n; j += VW) {
+                vf y = ld(pi + j), d = ld(di + j) - delta, e = vexp(y - lse);
+                if (cap != 0) {
+                    vf t = y / cap;
+                    d = d * (1.0f - t * t);
+                }
+                if (from + n - j < VW) e = first(e, from + n - j), d = first(d, from + n - j);
+                st(pi + j, e), st(di + j, e * d);
             }
+            const int64_t to = from + (n + VW - 1) / VW * VW;
+            mask_row(pi, from, to, nk);
+            mask_row(di, from, to, nk);
         }
         blockw(wd, nq, D, nk, ds, a->s_ld, true, a->kr + kv * a->pack + k0 * wd, T * wd, a->dq + i0 * a->dq_ld + h * D, a->dq_ld, a->scale, false);
         pack_rows(wd, nq, D, q, a->q_ld, qp, nq * wd);

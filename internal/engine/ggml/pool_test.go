@@ -117,3 +117,48 @@ func BenchmarkGemm(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkKernels measures what is not a product, at the sizes of a small model.
+func BenchmarkKernels(b *testing.B) {
+	const n, heads, kv, dim, ff, vocab = 256, 8, 4, 8, 172, 512
+	for _, threads := range []int{1, 2} {
+		p := newPool(b, threads)
+		qkv, dqkv := NewMat(floats(b, n*(heads+2*kv)*dim, 1), n, (heads+2*kv)*dim), NewMat(floats(b, n*(heads+2*kv)*dim, 2), n, (heads+2*kv)*dim)
+		a := Attention{
+			Heads: heads, KVHeads: kv, HeadDim: dim, Q: qkv.Sub(0, heads*dim), K: qkv.Sub(heads*dim, kv*dim), V: qkv.Sub((heads+kv)*dim, kv*dim),
+			O: NewMat(floats(b, n*heads*dim, 0), n, heads*dim), LSE: floats(b, n*heads, 0), Lo: make([]int32, n), Scale: 0.35,
+			DO: NewMat(floats(b, n*heads*dim, 3), n, heads*dim), DQ: dqkv.Sub(0, heads*dim), DK: dqkv.Sub(heads*dim, kv*dim), DV: dqkv.Sub((heads+kv)*dim, kv*dim),
+		}
+		x, y := NewMat(floats(b, n*heads*dim, 4), n, heads*dim), NewMat(floats(b, n*heads*dim, 5), n, heads*dim)
+		w, rstd, dw := floats(b, heads*dim, 6), floats(b, n, 0), floats(b, heads*dim, 0)
+		norm := Norm{X: x, Y: y, W: w, Groups: 1, Eps: 1e-5, RStd: rstd}
+		back := norm
+		back.DX, back.DW = NewMat(floats(b, n*heads*dim, 7), n, heads*dim), dw
+		gu, act := NewMat(floats(b, n*2*ff, 8), n, 2*ff), NewMat(floats(b, n*ff, 9), n, ff)
+		dgu := NewMat(floats(b, n*2*ff, 8), n, 2*ff)
+		table := floats(b, n*dim, 10)
+		logits := NewMat(floats(b, n*vocab, 11), n, vocab)
+		labels, nll, right := make([]int32, n), make([]float64, n), make([]uint8, n)
+		for name, f := range map[string]func(){
+			"attention":      func() { _ = p.Attention(a) },
+			"attention back": func() { _ = p.AttentionBack(a) },
+			"norm":           func() { p.Norm(norm) },
+			"norm back":      func() { p.NormBack(back) },
+			"glu":            func() { p.GLU(act, gu, false) },
+			"glu back":       func() { p.GLUBack(dgu, act, gu, false) },
+			"rope": func() {
+				p.Rope(Rope{X: qkv.Sub(0, (heads+kv)*dim), Heads: heads + kv, HeadDim: dim, Dim: dim, Table: table})
+			},
+			"axpby": func() { p.AXPBY(y, 0, x, 1) },
+			"cross entropy": func() {
+				p.CrossEntropy(CrossEntropy{Logits: logits, Labels: labels, NLL: nll, Right: right, Grad: true, Scale: 1})
+			},
+		} {
+			b.Run(fmt.Sprintf("%d/%s", threads, name), func(b *testing.B) {
+				for b.Loop() {
+					f()
+				}
+			})
+		}
+	}
+}
