@@ -15,21 +15,36 @@ extern const gk_ops gk_ops_base;
 extern const gk_ops gk_ops_avx2, gk_ops_avx512;
 #endif
 
-// The widest kernels that this CPU runs.
-static const gk_ops & ops = []() -> const gk_ops & {
+// The kernels of a vector length if this CPU runs them, else NULL.
+static const gk_ops * ops_of(int vw) {
+    if (vw == gk_ops_base.vw) return &gk_ops_base;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
-        return gk_ops_avx512;
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        return gk_ops_avx2;
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (vw == gk_ops_avx2.vw && avx2) return &gk_ops_avx2;
+    if (vw == gk_ops_avx512.vw && avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
+        return &gk_ops_avx512;
     }
 #endif
+    return nullptr;
+}
+
+// The widest kernels that this CPU runs; a test may choose others.
+static gk_ops ops = [] {
+    for (int vw : {16, 8}) {
+        if (const gk_ops * o = ops_of(vw)) return *o;
+    }
     return gk_ops_base;
 }();
 
-const char * gk_isa(void) { return ops.vw == 16 ? "avx512" : ops.vw == 8 ? "avx2" : "base"; }
+int gk_vector(void) { return ops.vw; }
+
+bool gk_use_vector(int vw) {
+    const gk_ops * o = ops_of(vw);
+    if (o != nullptr) ops = *o;
+    return o != nullptr;
+}
 
 namespace {
 

@@ -40,8 +40,17 @@ func NewPool(threads int) (*Pool, error) {
 // Threads returns how many threads compute, the caller's included.
 func (p *Pool) Threads() int { return p.threads }
 
-// ISA names the instruction set of the kernels: avx512, avx2 or base.
-func (p *Pool) ISA() string { return C.GoString(C.gk_isa()) }
+// ISA names the instruction set of the kernels: avx512, avx2, or nothing for
+// the ones that any CPU runs.
+func (p *Pool) ISA() string {
+	return map[C.int]string{16: "avx512", 8: "avx2"}[C.gk_vector()]
+}
+
+// useVector chooses the kernels with vectors of n floats and reports whether
+// this CPU runs them. It is for tests, between operations.
+func useVector(n int) bool { return bool(C.gk_use_vector(C.int(n))) }
+
+func vector() int { return int(C.gk_vector()) }
 
 // Close ends the threads. It may be called twice and on nil.
 func (p *Pool) Close() {

@@ -124,7 +124,10 @@ typedef struct gk_pool gk_pool;
 // Starts n-1 threads; NULL where they cannot be started.
 gk_pool *    gk_pool_new(int n);
 void         gk_pool_free(gk_pool * p);
-const char * gk_isa(void); // name of the instruction set in use
+// Floats in a vector of the kernels in use, and a way to use others, if this
+// CPU runs them: between operations, for tests.
+int  gk_vector(void);
+bool gk_use_vector(int vw);
 
 bool gk_run_gemm(gk_pool * p, const gk_gemm * jobs, int n_jobs);
 void gk_run_norm(gk_pool * p, const gk_norm * a);

