@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"internal/builtin":    append([]string{"internal/builtin/"}, tools...),
 
 	// training: what a step computes knows nothing of where examples come from but their form
+	"internal/opt/bpe":   tools,
 	"internal/opt/data":  tools,
 	"internal/opt/graph": append([]string{"internal/opt/data"}, tools...),
 
