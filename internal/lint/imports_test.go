@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 
 	// training: what a step computes knows nothing of where examples come from but their form
 	"internal/opt/bpe":   tools,
-	"internal/opt/data":  tools,
+	"internal/opt/data":  append([]string{"internal/tokens"}, tools...), // token files
 	"internal/opt/graph": append([]string{"internal/opt/data"}, tools...),
 
 	// gguf is pure Go: engine checks a file with it before C sees the file.

@@ -44,6 +44,7 @@ func (o *Options) cachePath(ctx context.Context) (string, error) {
 	if o.Chat != nil {
 		template = [2]string{o.Chat.Source(false), o.Chat.Source(true)}
 	}
+	h.Write(fmt.Appendf(nil, "%d %d %v ", o.Vocab.BOS(), o.Vocab.EOS(), o.Vocab.AddBOS())) // the hash leaves them out
 	h.Write(fmt.Appendf(nil, "%d %q %q %d %q %q %v %v\n", cacheFormat, o.VocabHash, template, o.MaxLen, o.TooLong, o.TrainOn, o.LastOnly, o.ParseSpecial))
 	for i := range o.Sources {
 		s := &o.Sources[i]

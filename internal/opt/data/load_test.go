@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"gollama/internal/engine"
+	"gollama/internal/tokens"
 )
 
 // brackets is a chat template: each message is [role:content], and the generation prompt [assistant:.
@@ -279,47 +279,46 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// writeTokens writes a token file.
-func writeTokens(t testing.TB, dtype string, ids []uint32, starts ...uint64) string {
+// writeTokens writes a token file of a vocabulary of n tokens with the hash "v1".
+func writeTokens(t testing.TB, n int, docs ...[]engine.Token) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a.bin")
-	var raw, idx []byte
-	for _, id := range ids {
-		if dtype == "u16" {
-			raw = binary.LittleEndian.AppendUint16(raw, uint16(id))
-		} else {
-			raw = binary.LittleEndian.AppendUint32(raw, id)
-		}
+	var man tokens.Manifest
+	man.Vocab.SHA256 = "v1"
+	w, err := tokens.Create(path, n, man)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range starts {
-		idx = binary.LittleEndian.AppendUint64(idx, s)
-	}
-	for name, b := range map[string][]byte{"": raw, ".idx": idx, ".json": []byte(`{"dtype":"` + dtype + `"}`)} {
-		if err := os.WriteFile(path+name, b, 0o666); err != nil {
+	for _, d := range docs {
+		if err := w.Add(d, 0); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
 
 func TestTokenFiles(t *testing.T) {
-	ids := []uint32{256, 'a', 'b', 257, 256, 'c', 257}
-	for _, dtype := range []string{"u16", "u32"} {
-		train, _, _ := load(t, options(writeTokens(t, dtype, ids, 0, 4)))
-		if train.Len() != 2 || show(example(t, train, 0)) != "^>a a>b b>$ " || show(example(t, train, 1)) != "^>c c>$ " {
-			t.Errorf("%s: %d examples", dtype, train.Len())
+	docs := [][]engine.Token{{256, 'a', 'b', 257}, {}, {256, 'c', 257}}
+	o := options(writeTokens(t, 258, docs...))
+	o.VocabHash = "v1"
+	train, _, rep := load(t, o)
+	if train.Len() != 2 || show(example(t, train, 0)) != "^>a a>b b>$ " || show(example(t, train, 1)) != "^>c c>$ " || rep.Tokens != 7 {
+		t.Errorf("%d examples, %+v", train.Len(), rep)
+	}
+	o.CacheDir = t.TempDir()
+	for _, cached := range []bool{false, true} {
+		if _, _, rep := load(t, o); rep.Cached != cached {
+			t.Errorf("cached = %v", rep.Cached)
 		}
 	}
-	for want, path := range map[string]string{
-		"token 1 is 258, the vocabulary has 258": writeTokens(t, "u32", []uint32{1, 258}, 0),
-		"dtype \"i8\"":                           writeTokens(t, "i8", ids, 0),
-		"document 1 starts at token 9 of 7":      writeTokens(t, "u16", ids, 0, 9),
-		"document 2 starts at token 3 of 7":      writeTokens(t, "u16", ids, 0, 4, 3),
-		"document 0 starts at token 2":           writeTokens(t, "u16", ids, 2),
-		"it has no documents":                    writeTokens(t, "u16", ids),
-	} {
-		if _, _, _, err := Load(context.Background(), options(path)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Load = %v, want %q", err, want)
+	o.CacheDir, o.VocabHash = "", "v2"
+	bigger := options(writeTokens(t, 70000, docs...))
+	for _, o := range []Options{o, bigger} {
+		if _, _, _, err := Load(context.Background(), o); err == nil || !strings.Contains(err.Error(), "another vocabulary") {
+			t.Errorf("Load = %v", err)
 		}
 	}
 }

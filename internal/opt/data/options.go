@@ -47,7 +47,7 @@ type Options struct {
 	ParseSpecial bool     // let <|im_end|> and the like in the data become control tokens
 
 	CacheDir  string // folder for what was tokenized; "" keeps it in memory
-	VocabHash string // of the tokenizer, for the cache; see VocabHash
+	VocabHash string // of the vocabulary, for the cache and to check token files; see VocabHash
 	Threads   int    // that tokenize; below 1 is the number of CPUs
 
 	Progress func(documents int, tokens int64) // called now and then; may be nil

@@ -38,7 +38,7 @@ func readSource(ctx context.Context, o *Options, i int, emit func(record) error)
 		return emit(r)
 	}
 	if format == "tokens" {
-		return readTokenFile(s.Path, o.Vocab.NTokens(), give)
+		return o.readTokenFile(s.Path, give)
 	}
 	f, err := pipeline.Open(s.Path)
 	if err != nil {
