@@ -38,19 +38,19 @@ type run struct {
 	acts   []*acts    // of each layer; those that are not kept share one
 	kept   int        // layers [kept, NLayer) have activations of their own
 
-	g                         ggml.Mat // the gradient on its way down
-	d, dh, dqkv, do, dgu, da  ggml.Mat // gradients inside a layer
-	dax, drop                 []float32
-	xs, hs, dhs               ggml.Mat // scored rows: last layer's result, its norm, gradients of either
-	rstd                      []float32
-	logits                    []float32
-	chunk                     int // rows of logits at a time
-	headActs                  acts
-	nll                       []float64
-	right                     []uint8
-	rows, labels              []int32
-	weights                   []float32
-	positions, lo, loSWA, ids []int32
+	g                        ggml.Mat // the gradient on its way down
+	d, dh, dqkv, do, dgu, da ggml.Mat // gradients inside a layer
+	dax, drop                []float32
+	xs, hs, dhs              ggml.Mat // scored rows: last layer's result, its norm, gradients of either
+	rstd                     []float32
+	logits                   []float32
+	chunk                    int // rows of logits at a time
+	headActs                 acts
+	nll                      []float64
+	right                    []uint8
+	rows, labels             []int32
+	weights                  []float32
+	positions, lo, loSWA     []int32
 }
 
 // logitsBytes bounds the logits held at a time. A chunk of a 128k vocabulary is
