@@ -59,7 +59,8 @@ const (
 )
 
 var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupGenerate, groupSampling, groupModel,
-	groupContext, groupRope, groupAdapters, groupExport, groupCPU, groupDevices, groupLogs, groupSettings}
+	groupContext, groupRope, groupAdapters, groupExport, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupCPU, groupDevices,
+	groupLogs, groupSettings}
 
 const (
 	inRun  = " run "
@@ -315,7 +316,9 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, rejectedFlags()...)
 	rows = append(rows, exportLoRAFlags()...)
 	alsoIn(rows, inExportLoRA, sharedWithExportLoRA)
+	alsoIn(rows, inFinetune, sharedWithFinetune)
 	rows = append(rows, tokenizeFlags()...)
+	rows = append(rows, finetuneFlags()...)
 	return rows
 }
 
@@ -404,7 +407,7 @@ func logFlags() []flagDef {
 		flagDef{name: "config", arg: "FILE", def: "none", help: "read settings from a YAML file: long names as keys, at the top or under the subcommand's name", in: inBoth, binding: fileVar(func(o o) *string { return &o.config }).unprinted()},
 		flagDef{name: "print-config", help: "write the settings that would be used as YAML, and end", in: inBoth, binding: boolVar(func(o o) *bool { return &o.printConfig }).unprinted()},
 		flagDef{name: "model-info", help: "show what the header of the model, adapter or projector -m says, and end; nothing is loaded; with --json as one object", in: inRun, binding: boolVar(func(o o) *bool { return &o.modelInfo }).unprinted()},
-		flagDef{name: "json", help: "write one JSON object", in: inInfo, binding: boolVar(func(o o) *bool { return &o.json })},
+		flagDef{name: "json", help: "write one JSON object", in: inInfo + "finetune ", binding: boolVar(func(o o) *bool { return &o.json })},
 	)...)
 }
 

@@ -52,7 +52,7 @@ type command struct {
 
 // commands returns the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{runCommand, tokenizeCommand, exportLoRACommand, versionCommand, devicesCommand, completionCommand, manCommand}
+	return []*command{runCommand, tokenizeCommand, exportLoRACommand, finetuneCommand, versionCommand, devicesCommand, completionCommand, manCommand}
 }
 
 func commandNames() []string {
@@ -197,6 +197,14 @@ func (e *env) settings(c *command, values []recorded, written []string) (*option
 			if a.flag.name == "config" {
 				o.config = a.value
 			}
+		}
+		if o.config == "" && c == finetuneCommand {
+			if err := o.apply(onLine); err != nil {
+				return nil, err
+			}
+			path := o.resumeConfig()
+			o = defaultOptions()
+			o.config = path
 		}
 		if o.config != "" {
 			data, err := os.ReadFile(o.config)

@@ -32,6 +32,7 @@ type options struct {
 	logTimestamps bool
 
 	export exportOptions
+	tune   tuneOptions
 
 	config      string
 	printConfig bool
@@ -56,7 +57,7 @@ func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
 		Params: p, overflow: "error", format: "text",
-		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(),
+		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
 	}
 }
 

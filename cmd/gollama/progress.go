@@ -51,6 +51,7 @@ func (p *progress) set(share float64, detail string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bar != nil {
+		p.bar.Describe(p.what + detail)
 		_ = p.bar.Set(min(int(share*100), 99))
 		return
 	}

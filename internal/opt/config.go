@@ -92,6 +92,7 @@ type Report struct {
 	Epoch       float64  `json:"epoch"`                  // passes over the data, with the part of the present one
 	Loss        *float64 `json:"loss,omitempty"`         // mean of a token, nats, over the updates of the report
 	Accuracy    *float64 `json:"accuracy,omitempty"`     // share of labels that were the likeliest
+	PassLoss    *float64 `json:"pass_loss,omitempty"`    // mean over the present pass so far, with an evaluation
 	LR          *float64 `json:"lr,omitempty"`           // of the last update
 	GradNorm    *float64 `json:"grad_norm,omitempty"`    // of the last update, before clipping
 	Tokens      int64    `json:"tokens"`                 // labels seen in training so far

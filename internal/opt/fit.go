@@ -157,10 +157,7 @@ func (f *fitter) update(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	weight := 0.0
-	for _, ex := range batch {
-		weight += weightOf(ex)
-	}
+	weight := totalWeight(batch)
 	if weight <= 0 {
 		f.startPass()
 		f.advance(len(batch))
@@ -259,6 +256,10 @@ func (f *fitter) conclude(ctx context.Context) error {
 		accuracy, _ := f.st.Window.Accuracy()
 		r.Loss, r.Accuracy, r.LR, r.GradNorm = &loss, &accuracy, &p.LR, &p.Norm
 		f.st.Window = Result{}
+		if evalDue {
+			pass, _ := f.st.Pass.Loss()
+			r.PassLoss = &pass
+		}
 		if err := f.report(r); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 // The loops below are simple enough for the compiler to vectorize. cgo compiles
@@ -16,15 +17,38 @@
 
 extern "C" {
 
-KERNEL void gg_adamw(int64_t n, float * __restrict w, const float * __restrict g, float * __restrict m, float * __restrict v,
-                     const gg_adamw_params * p) {
-    const gg_adamw_params q  = *p;
-    const float           d1 = 1 - q.beta1, d2 = 1 - q.beta2;
+// True if all bits are 0.
+KERNEL static bool all_zero(int64_t n, const float * x) {
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t b;
+        memcpy(&b, x + i, sizeof(b));
+        bits |= b;
+    }
+    return bits == 0;
+}
+
+KERNEL static void adamw_part(int64_t n, float * __restrict w, const float * __restrict g, float * __restrict m,
+                              float * __restrict v, const gg_adamw_params q) {
+    const float d1 = 1 - q.beta1, d2 = 1 - q.beta2;
     for (int64_t i = 0; i < n; i++) {
         const float x = g[i] * q.scale;
         m[i]          = q.beta1 * m[i] + d1 * x;
         v[i]          = q.beta2 * v[i] + d2 * x * x;
         w[i]          = w[i] * q.keep - q.lr * (m[i] * q.c1) / (sqrtf(v[i] * q.c2) + q.eps);
+    }
+}
+
+// Most rows of a large embedding never have a gradient. What would not change is
+// not written, so that its pages of zeros take no memory.
+void gg_adamw(int64_t n, float * w, const float * g, float * m, float * v, const gg_adamw_params * p) {
+    const int64_t part = 1024; // a page of floats
+    for (int64_t i = 0; i < n; i += part) {
+        const int64_t k = n - i < part ? n - i : part;
+        if (p->keep == 1 && all_zero(k, g + i) && all_zero(k, m + i) && all_zero(k, v + i)) {
+            continue;
+        }
+        adamw_part(k, w + i, g + i, m + i, v + i, *p);
     }
 }
 
