@@ -20,7 +20,7 @@ import (
 
 var finetuneCommand = &command{
 	name:     "finetune",
-	synopsis: "-m FILE (-f TEXT | --data FILE...) -o FILE [flags]",
+	synopsis: "(-m FILE | --init FILE) (-f TEXT | --data FILE...) -o FILE [flags]",
 	short:    "Train a GGUF model, or an adapter for it.",
 	long: `Reads a model and a text (-f) or examples (--data). Writes the trained model, or
 with --method lora an adapter, to -o when training is done; until then an old
@@ -54,6 +54,7 @@ type tuning struct {
 	model      *graph.Model
 	nCtx       int
 	run        *opt.Run
+	temp       string // folder to take away at the end
 }
 
 // finetune is the whole of gollama finetune once the settings are right.
@@ -89,8 +90,12 @@ func finetune(ctx context.Context, e *env, o *options, _ []string) (err error) {
 func checkTune(o *options) error {
 	t := &o.tune
 	switch {
-	case o.Model == "":
-		return usagef("no model given").withHint("-m FILE.gguf")
+	case o.Model == "" && t.init == "":
+		return usagef("no model given").withHint("-m FILE.gguf, or --init FILE.yaml for a new one")
+	case o.Model != "" && t.init != "":
+		return usagef("-m and --init: give one of them")
+	case t.init != "" && t.method != "full":
+		return usagef("--init makes a new model, which --method %s cannot train", t.method)
 	case o.OutFile == "" && !t.dryRun:
 		return usagef("no output given").withHint("-o FILE.gguf, or --dry-run")
 	case o.OutFile == "-":
@@ -145,7 +150,7 @@ func checkMethod(o *options) error {
 // checkTuneOutputs refuses outputs that are inputs, or each other.
 func checkTuneOutputs(o *options) error {
 	t := &o.tune
-	read := []string{o.Model, o.PromptFile, t.adapter, o.config}
+	read := []string{o.Model, o.PromptFile, t.adapter, t.init, o.config}
 	for _, s := range slices.Concat(t.data, t.valData) {
 		read = append(read, s.Path)
 	}
@@ -172,16 +177,24 @@ func (t *tuning) close() error {
 		err = errors.Join(err, t.vocab.Close())
 	}
 	_ = t.base.Close() // only read from
+	if t.temp != "" {
+		err = errors.Join(err, os.RemoveAll(t.temp))
+	}
 	return err
 }
 
 // open checks the outputs and reads everything that training needs.
 func (t *tuning) open(ctx context.Context) error {
 	var err error
-	if t.base, err = gguf.OpenModel(t.o.Model); err != nil {
+	if err := t.checkWritable(); err != nil {
 		return err
 	}
-	if err := t.checkWritable(); err != nil {
+	if t.o.tune.init != "" {
+		if err := t.makeModel(); err != nil {
+			return err
+		}
+	}
+	if t.base, err = gguf.OpenModel(t.o.Model); err != nil {
 		return err
 	}
 	if err := t.openModel(); err != nil {

@@ -66,7 +66,7 @@ func (t *tuning) openExamples(ctx context.Context) error {
 	if err != nil {
 		t.l.warnf("the model's chat template cannot be used: %s", oneLine(err))
 	} else {
-		defer tmpl.Close()
+		defer func() { _ = tmpl.Close() }() // only memory
 		opt.Chat = tmpl
 	}
 	if opt.VocabHash, err = data.VocabHash(t.o.Model); err != nil {

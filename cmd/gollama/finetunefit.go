@@ -172,7 +172,11 @@ func (t *tuning) openRun() error {
 		return t.fitError(context.Background(), err, opt.Summary{})
 	}
 	var text bytes.Buffer
-	if err := writeConfig(&text, "finetune", t.o); err != nil {
+	o := *t.o
+	if o.tune.init != "" {
+		o.Model = "" // it is made of that
+	}
+	if err := writeConfig(&text, "finetune", &o); err != nil {
 		return err
 	}
 	if err := t.run.WriteFile(opt.ConfigName, text.Bytes()); err != nil {

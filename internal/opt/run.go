@@ -161,7 +161,7 @@ func (r *Run) Close() error {
 // folder itself if nothing else is in it.
 func (r *Run) Remove() error {
 	err := r.Close()
-	for _, name := range []string{checkpointsName, samplesName, metricsName, "loss.png", "loss.svg", ConfigName, lockName} {
+	for _, name := range []string{checkpointsName, samplesName, metricsName, "init.gguf", "loss.png", "loss.svg", ConfigName, lockName} {
 		err = errors.Join(err, os.RemoveAll(r.path(name)))
 	}
 	if left, lerr := os.ReadDir(r.cfg.Dir); lerr == nil && len(left) == 0 {

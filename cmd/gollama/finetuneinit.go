@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"gollama/internal/engine/ggml"
+	"gollama/internal/gguf"
+	"gollama/internal/opt/bpe"
+	"gollama/internal/opt/graph"
+	"gollama/internal/pipeline"
+)
+
+// initName is the new model in a run folder.
+const initName = "init.gguf"
+
+// initConfig is the file of --init: a model to make. Sizes that are 0 get the
+// architecture's usual values where there are any.
+type initConfig struct {
+	Architecture string  `yaml:"architecture"`
+	Tokenizer    string  `yaml:"tokenizer"`  // GGUF file whose vocabulary is taken; else one is learned
+	VocabSize    int     `yaml:"vocab-size"` // of the vocabulary that is learned
+	Context      int     `yaml:"context"`
+	Embedding    int     `yaml:"embedding"`
+	Layers       int     `yaml:"layers"`
+	Heads        int     `yaml:"heads"`
+	KVHeads      int     `yaml:"kv-heads"`
+	HeadDim      int     `yaml:"head-dim"`
+	FeedForward  int     `yaml:"feed-forward"`
+	Tied         bool    `yaml:"tied"`
+	RopeBase     float32 `yaml:"rope-base"`
+}
+
+// readInit reads the file of --init.
+func readInit(path string) (initConfig, error) {
+	c := initConfig{Architecture: "llama"}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return c, usagef("--init: %s", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil {
+		text := strings.TrimPrefix(strings.TrimPrefix(oneLine(err), "yaml: "), "unmarshal errors:; ")
+		return c, usagef("--init: %s: %s", path, strings.ReplaceAll(text, " in type main.initConfig", ""))
+	}
+	for _, v := range []struct {
+		name string
+		n    int
+	}{{"context", c.Context}, {"embedding", c.Embedding}, {"layers", c.Layers}, {"heads", c.Heads}, {"feed-forward", c.FeedForward}} {
+		if v.n < 1 || v.n > 1<<20 {
+			return c, usagef("--init: %s: %s is %d, want 1 to %d", path, v.name, v.n, 1<<20)
+		}
+	}
+	switch {
+	case c.Tokenizer == "" && (c.VocabSize < 1 || c.VocabSize > 1<<20):
+		return c, usagef("--init: %s: vocab-size is %d, want 1 to %d, or a tokenizer to take", path, c.VocabSize, 1<<20)
+	case c.Tokenizer != "" && c.VocabSize != 0:
+		return c, usagef("--init: %s: vocab-size is for a vocabulary that is learned, and a tokenizer is given", path)
+	}
+	return c, nil
+}
+
+// makeModel makes the model of --init, with random weights, in the run folder.
+// It is the base of everything that follows.
+func (t *tuning) makeModel() error {
+	c, err := readInit(t.o.tune.init)
+	if err != nil {
+		return err
+	}
+	dir, _ := t.o.runDir()
+	if t.o.tune.dryRun {
+		if dir, err = os.MkdirTemp("", "gollama-"); err != nil {
+			return &writeError{err}
+		}
+		t.temp = dir
+	} else if err := os.MkdirAll(dir, 0o777); err != nil {
+		return &writeError{fmt.Errorf("--run-dir: %w", err)}
+	}
+	t.o.Model = filepath.Join(dir, initName)
+	if _, err := os.Stat(t.o.Model); err == nil {
+		if !t.o.tune.resume {
+			return usagef("%s: holds a run already", dir).withHint("--resume goes on with it; --run-dir DIR puts the new one elsewhere")
+		}
+		return nil
+	}
+	vocab, err := t.vocabulary(c)
+	if err != nil {
+		return err
+	}
+	return t.writeNew(c, vocab)
+}
+
+// writeNew writes a model with random weights.
+func (t *tuning) writeNew(c initConfig, vocab gguf.KVs) error {
+	tokens, ok := vocab.Get("tokenizer.ggml.tokens")
+	if !ok {
+		return fmt.Errorf("%s: it has no vocabulary", c.Tokenizer)
+	}
+	h := graph.Hparams{Arch: c.Architecture, NVocab: tokens.Len(), NEmbd: c.Embedding, NLayer: c.Layers, NHead: c.Heads, NHeadKV: c.KVHeads,
+		HeadDim: c.HeadDim, NFF: c.FeedForward, NCtxTrain: c.Context, Tied: c.Tied, RopeBase: c.RopeBase}
+	m, err := graph.New(h, graph.Config{Seed: uint64(t.o.tune.seed), Threads: max(t.o.CPUParams.NThreads, 0)})
+	if err != nil {
+		return &hintedError{fmt.Errorf("--init: %w", err), "the sizes are in " + t.o.tune.init}
+	}
+	err = t.writeParams(m, append(h.KVs(), vocab...))
+	return errors.Join(err, m.Close())
+}
+
+func (t *tuning) writeParams(m *graph.Model, kvs gguf.KVs) error {
+	kvs = kvs.With("general.name", gguf.ValueOf(strings.TrimSuffix(filepath.Base(t.o.tune.init), filepath.Ext(t.o.tune.init))))
+	kvs = kvs.With("general.file_type", gguf.ValueOf(uint32(0))) // all F32
+	var infos []gguf.TensorInfo
+	for _, p := range m.Params() {
+		infos = append(infos, gguf.TensorInfo{Name: p.Name, Type: gguf.TypeF32, Shape: matrixOf(p).Shape})
+	}
+	w, err := gguf.Create(t.o.Model, kvs, infos)
+	if err != nil {
+		return t.outputError("--run-dir", t.o.Model, err)
+	}
+	defer w.Abort()
+	for _, p := range m.Params() {
+		if err := w.WriteTensor(p.Name, bytes.NewReader(ggml.Bytes(p.Data))); err != nil {
+			return t.outputError("--run-dir", t.o.Model, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return t.outputError("--run-dir", t.o.Model, err)
+	}
+	return nil
+}
+
+// vocabulary takes the tokenizer of a model, or learns one on the data.
+func (t *tuning) vocabulary(c initConfig) (gguf.KVs, error) {
+	if c.Tokenizer != "" {
+		f, err := gguf.OpenModel(c.Tokenizer)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // only read from
+		var kvs gguf.KVs
+		for _, kv := range f.KVs {
+			if strings.HasPrefix(kv.Key, "tokenizer.") {
+				kvs = append(kvs, kv)
+			}
+		}
+		return kvs, nil
+	}
+	trainer := bpe.NewTrainer()
+	paths := []string{t.o.PromptFile}
+	for _, s := range t.o.tune.data {
+		paths = append(paths, s.Path)
+	}
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if path == "-" {
+			return nil, usagef("--init learns a vocabulary, so the data is read twice: give files, not standard input")
+		}
+		if err := addTexts(trainer, path); err != nil {
+			return nil, &inputError{err: fmt.Errorf("vocabulary: %w", err)}
+		}
+	}
+	v, err := trainer.Train(c.VocabSize, bpe.Options{})
+	if err != nil {
+		return nil, &inputError{err: err}
+	}
+	return v.KVs()
+}
+
+// addTexts gives the trainer the texts of a file: the file itself, or the texts
+// in its JSON lines.
+func addTexts(trainer *bpe.Trainer, path string) (err error) {
+	f, err := pipeline.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	r := bufio.NewReader(f)
+	head, err := r.Peek(1)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if len(head) == 0 || head[0] != '{' {
+		text, err := io.ReadAll(r)
+		trainer.Add(string(text))
+		return err
+	}
+	dec := json.NewDecoder(r)
+	for {
+		var record any
+		if err := dec.Decode(&record); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		addStrings(trainer, record)
+	}
+}
+
+// addStrings gives the trainer every text in a record.
+func addStrings(trainer *bpe.Trainer, v any) {
+	switch v := v.(type) {
+	case string:
+		trainer.Add(v)
+	case []any:
+		for _, x := range v {
+			addStrings(trainer, x)
+		}
+	case map[string]any:
+		for _, x := range v { // counting words needs no order
+			addStrings(trainer, x)
+		}
+	}
+}
