@@ -3,15 +3,16 @@
 GO      ?= go
 MODEL   ?=
 FUZZTIME ?= 10m
+TEXT    ?= $(wildcard ../shared/data/war-and-peace.txt)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Our own pages and the C++ runtime are in the binary; only libc stays outside.
 LDFLAGS := -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine build test test-nocgo lint bench peers demo check-long clean
+.PHONY: help setup engine build test test-nocgo lint bench bench-tokens peers demo check-long clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what the build needs (Debian as root), or say what is missing
 	@tools/engine/setup.sh
@@ -51,6 +52,10 @@ bench: build ## compare speed and memory with the peers, side by side
 	@PEERS="llama-completion llama-bench llama-quantize" tools/peers/build.sh
 	cd tools && $(GO) run ./peers/bench $(BENCH)
 
+bench-tokens: engine ## tokenizers side by side: ours, llama_tokenize, tiktoken-go (TEXT=file)
+	$(GO) test ./internal/tokens -run '^$$' -bench 'Encode|Open|Run' -benchtime 3x
+	[ -z "$(TEXT)" ] || (cd tools && $(GO) run ./peers/tiktoken "$(abspath $(TEXT))")
+
 demo: ## print a story: make demo MODEL=path.gguf
 	@[ -n "$(MODEL)" ] || { echo "demo: error: no model is built in yet"; echo "hint: make demo MODEL=path/to/model.gguf"; exit 1; } >&2
 	@$(MAKE) --no-print-directory build
@@ -61,6 +66,8 @@ check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader fo
 	tools/fuzz.sh $(FUZZTIME) ./internal/gguf
 	tools/fuzz.sh 1m
 	$(GO) test -tags slow -run 'Kill|Finetune' ./internal/opt ./cmd/gollama
+	GOLLAMA_HOSTILE_MB=100 $(GO) test ./internal/tokens -run 'TestHostile|TestPreTokenizers|TestSharedTexts' -timeout 24h
+	$(GO) test ./internal/tokens -run '^$$' -fuzz FuzzEncode -fuzztime 10m
 	tools/engine/check.sh
 	[ -z "$(MODEL)" ] || tools/peers/repeat.sh "$(MODEL)"
 

@@ -11,11 +11,13 @@ tool (
 
 require (
 	github.com/gpustack/gguf-parser-go v0.28.2
+	github.com/tiktoken-go/tokenizer v0.10.0
 	gollama v0.0.0
 )
 
 require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	github.com/dlclark/regexp2/v2 v2.5.1 // indirect
 	github.com/edsrzf/mmap-go v1.2.0 // indirect
 	github.com/henvic/httpretty v0.1.4 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect

@@ -170,6 +170,7 @@ type summary struct {
 	docs, failed, sources int
 	first                 error // of a document
 	replaced, doubleBOS   int
+	dropped               int
 	cut                   int
 	over                  int // documents with more than --fail-over tokens
 	overFirst             string
@@ -289,9 +290,8 @@ func (k *tokenizer) note(r *tokens.Result) {
 			s.overFirst = fmt.Sprintf("%s has %d tokens, more than %d", docName(&r.Doc), n, k.t.failOver)
 		}
 	}
-	if r.Replaced > 0 {
-		s.replaced += r.Replaced
-	}
+	s.replaced += r.Replaced
+	s.dropped += r.Dropped
 	if r.DoubleBOS {
 		s.doubleBOS++
 	}
@@ -316,6 +316,9 @@ func (k *tokenizer) conclude() error {
 	s := &k.sum
 	if s.replaced > 0 {
 		k.l.warnf("%d bytes were no valid UTF-8 and became U+FFFD", s.replaced)
+	}
+	if s.dropped > 0 {
+		k.l.warnf("the vocabulary has no token for some bytes: %d are lost", s.dropped)
 	}
 	if s.doubleBOS > 0 {
 		k.l.warnf("%d of %d documents begin with a BOS token of their own and have two now", s.doubleBOS, s.docs)

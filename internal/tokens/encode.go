@@ -46,6 +46,7 @@ type Result struct {
 	Back      int     // tokens put after it: 0 or 1
 	Cut       int     // tokens that MaxTokens took away
 	Replaced  int     // bytes that became U+FFFD
+	Dropped   int     // characters or bytes that the vocabulary has no token for
 	DoubleBOS bool    // the text begins with a BOS token itself
 }
 
@@ -109,9 +110,16 @@ func (w *worker) do(d Doc, dst []Token) (Result, []Token) {
 		r.Front = 1
 	}
 	text := len(dst)
+	fast, _ := w.enc.(*fastEncoder)
+	if fast != nil {
+		fast.dropped = 0
+	}
 	if dst, r.Err = w.enc.Encode(dst, r.Text, w.opt.Parse); r.Err != nil {
 		r.Err = where(d, r.Err)
 		return r, dst[:start]
+	}
+	if fast != nil {
+		r.Dropped = fast.dropped
 	}
 	r.DoubleBOS = r.Front > 0 && len(dst) > text && dst[text] == w.bos
 	if w.eos != engine.TokenNull {

@@ -28,6 +28,7 @@ type fastEncoder struct {
 	passes    []func([]byte) // passes[i] takes a word of pass i
 	m         merger
 	cache     wordCache
+	dropped   int // characters without a token so far, bytes where symbols are bytes
 }
 
 func newFastEncoder(t *tables) *fastEncoder {
@@ -196,9 +197,11 @@ func (e *fastEncoder) word(w []byte) {
 	if e.out, ok = e.cache.get(w, e.out); ok {
 		return
 	}
-	start := len(e.out)
+	start, dropped := len(e.out), e.dropped
 	e.merge(w)
-	e.cache.put(w, e.out[start:])
+	if e.dropped == dropped {
+		e.cache.put(w, e.out[start:])
+	}
 }
 
 // merge encodes a word from its symbols.
@@ -226,12 +229,18 @@ func (e *fastEncoder) merge(w []byte) {
 			}
 		}
 		at := 0
-		for _, b := range w {
+		for i, b := range w {
 			x := &t.spelled[b]
 			m.add(at, at+int(x.n), x.hash)
+			if i > 0 {
+				m.bytes(t, w[i-1], b)
+			}
 			at += int(x.n)
 		}
 		w = s
+	}
+	if raw {
+		m.neighbours(t, w)
 	}
 	m.join(t, w)
 	for i := int32(0); i >= 0; i = m.syms[i].next {
@@ -239,7 +248,8 @@ func (e *fastEncoder) merge(w []byte) {
 	}
 }
 
-// emit appends the token of a symbol, or those of its bytes.
+// emit appends the token of a symbol, or those of its bytes; some vocabularies
+// have none for some bytes, and those are lost.
 func (e *fastEncoder) emit(s *symbol, text []byte) {
 	tok := s.tok
 	word := text[s.start:s.end]
@@ -250,10 +260,14 @@ func (e *fastEncoder) emit(s *symbol, text []byte) {
 		e.out = append(e.out, tok)
 		return
 	}
+	before := len(e.out)
 	for _, b := range word {
 		if tok := e.t.bytes[b]; tok >= 0 {
 			e.out = append(e.out, tok)
 		}
+	}
+	if len(e.out) == before {
+		e.dropped += utf8.RuneCount(word)
 	}
 }
 
@@ -309,6 +323,12 @@ func (c *wordCache) get(w []byte, out []Token) ([]Token, bool) {
 	if len(w) <= maxShort {
 		lo, hi, at := key(w)
 		if l := &c.short[at]; l.lo == lo && l.hi == hi {
+			switch l.n {
+			case 1:
+				return append(out, l.ids[0]), true
+			case 2:
+				return append(out, l.ids[0], l.ids[1]), true
+			}
 			return append(out, l.ids[:l.n]...), true
 		}
 	}

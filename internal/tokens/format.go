@@ -94,6 +94,9 @@ func (m *Model) AppendJSON(dst []byte, r *Result, p Part, runes bool) []byte {
 	if r.Replaced > 0 {
 		dst = fmt.Appendf(dst, `,"replaced":%d`, r.Replaced)
 	}
+	if r.Dropped > 0 {
+		dst = fmt.Appendf(dst, `,"dropped":%d`, r.Dropped)
+	}
 	if r.Cut > 0 {
 		dst = fmt.Appendf(dst, `,"cut":%d`, r.Cut)
 	}

@@ -122,6 +122,9 @@ func differ(t *testing.T, b *both, seed uint64, total int) {
 		}
 		text := h.text(n)
 		done += len(text)
+		if b.fast.pre != nil && b.fast.escapeSpaces && overlongSpace(text) {
+			continue // GGML_ASSERT in llama_vocab::find_bpe_rank
+		}
 		if err := b.compare(text, h.r.IntN(2) == 0); err != nil {
 			t.Error(err)
 			bad++
@@ -129,7 +132,19 @@ func differ(t *testing.T, b *both, seed uint64, total int) {
 	}
 }
 
-// hostileBytes is how much text TestHostile takes for each vocabulary.
+// overlongSpace reports whether text holds a space in more bytes than one,
+// which is a space again only after spaces were replaced.
+func overlongSpace(text []byte) bool {
+	for i := range text {
+		if r, size := lenient(text[i:]); r == ' ' && size > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// hostileBytes is how much text TestHostile takes for each vocabulary; make
+// check-long asks for 100 MB, which takes hours.
 func hostileBytes(t *testing.T, normal int) int {
 	if s := os.Getenv("GOLLAMA_HOSTILE_MB"); s != "" {
 		var mb int
@@ -147,7 +162,8 @@ func TestHostile(t *testing.T) {
 			continue
 		}
 		t.Run(vocabName(path), func(t *testing.T) {
-			differ(t, openBoth(t, path), uint64(i), hostileBytes(t, 300_000))
+			t.Parallel()
+			differ(t, openBoth(t, path), uint64(i), hostileBytes(t, 150_000))
 		})
 	}
 }
@@ -165,7 +181,7 @@ func smallVocab(t *testing.T, pre string) string {
 		}
 		panic("no spelling")
 	}
-	raw := pre == "gemma4" || pre == "sarvam-moe" || pre == "whitespace" || pre == "granite-embed-multi-311m"
+	raw := pre == "gemma4" || pre == "sarvam-moe" || pre == "granite-embed-multi-311m"
 	// units are what the alphabet is made of: characters, or bytes.
 	var units, texts []string
 	seen := map[string]bool{}
@@ -250,7 +266,7 @@ func TestPreTokenizers(t *testing.T) {
 	for i, f := range preFamilies {
 		for j, name := range f.names {
 			t.Run("pre="+name, func(t *testing.T) {
-				total := hostileBytes(t, 60_000)
+				total := hostileBytes(t, 400_000) / 10
 				if j > 0 {
 					total /= 20 // only that the name means the same
 				}

@@ -84,13 +84,25 @@ func (m *merger) current(p pair) bool {
 	return l.end > l.start && l.next >= 0 && m.syms[l.next].end-l.start == p.size
 }
 
-// join joins what can be joined.
-func (m *merger) join(t *tables, text []byte) {
+// neighbours finds the pairs of the symbols that were added.
+func (m *merger) neighbours(t *tables, text []byte) {
 	for i := range int32(len(m.syms) - 1) {
 		if p, ok := m.candidate(t, text, i); ok {
 			m.later = append(m.later, p)
 		}
 	}
+}
+
+// bytes is neighbours for the last two symbols, which are the bytes a and b.
+func (m *merger) bytes(t *tables, a, b byte) {
+	if rank := t.first[uint(a)<<8|uint(b)]; rank > 0 {
+		left := len(m.syms) - 2
+		m.later = append(m.later, pair{uint64(rank-1)<<32 | uint64(left), m.syms[left+1].end - m.syms[left].start, -1})
+	}
+}
+
+// join joins the pairs that were found, and those that come of it.
+func (m *merger) join(t *tables, text []byte) {
 	m.sorted, m.head, m.heap = m.sorted[:0], 0, m.heap[:0]
 	for {
 		p, ok := m.pop()

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"gollama/internal/engine"
 )
 
 // vocabDir has the 19 vocabularies of the pinned source, with texts and ids.
@@ -192,8 +190,8 @@ func TestSharedTexts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if testing.Short() {
-					text = text[:200_000]
+				if os.Getenv("GOLLAMA_HOSTILE_MB") == "" {
+					text = text[:min(len(text), 100_000)] // make check-long takes them whole
 				}
 				if err := b.compare(text, true); err != nil {
 					t.Errorf("%s: %v", filepath.Base(file), err)
@@ -202,5 +200,3 @@ func TestSharedTexts(t *testing.T) {
 		})
 	}
 }
-
-var _ = engine.TokenNull

@@ -66,6 +66,13 @@ func classAt(s []byte, i int) (c class, size int) {
 // a class of mask.
 func run(s []byte, i int, mask class) int {
 	for i < len(s) {
+		if b := s[i]; b < 0x80 {
+			if asciiClass[b]&mask == 0 {
+				break
+			}
+			i++
+			continue
+		}
 		c, size := classAt(s, i)
 		if c&mask == 0 {
 			break

@@ -51,7 +51,6 @@ var (
 		}
 		return i
 	})
-	notSpace = matches(func(s []byte) int { return runNot(s, 0, isSpace) })
 )
 
 // Chameleon's first expressions.
@@ -104,7 +103,9 @@ var (
 	})
 )
 
-// preFamilies lists pre-tokenizers with all the names that stand for them.
+// preFamilies lists pre-tokenizers with all the names that stand for them, but
+// "whitespace": that belongs to a tokenizer model of its own, and llama.cpp
+// aborts where another model has it and a text two spaces.
 var preFamilies = []struct {
 	names []string
 	pre   pre
@@ -145,7 +146,6 @@ var preFamilies = []struct {
 	{[]string{"exaone-moe"}, pre{passes: []splitter{exaoneMoE}}},
 	{[]string{"gemma4", "granite-embed-multi-311m"}, pre{passes: []splitter{lines}, rawUTF8: true, escapeSpaces: true, gemma4: true}},
 	{[]string{"sarvam-moe"}, pre{passes: []splitter{lines}, rawUTF8: true, escapeSpaces: true}},
-	{[]string{"whitespace"}, pre{passes: []splitter{notSpace}, rawUTF8: true}},
 }
 
 // preByName finds a pre-tokenizer; it also sets the classes that all of them

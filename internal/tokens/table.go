@@ -52,6 +52,7 @@ type tables struct {
 	literal, parse *specials
 	bytes          [256]Token // for symbols that are no token; TokenNull for none
 	spelled        [256]spelling
+	first          []uint32 // BPE: of each two bytes, their rank plus one, or 0
 	ranks          []uint32 // SPM: of each token, the best score first
 	// junction has a bit for each pair of bytes at which symbols may be merged,
 	// nil where words are short anyhow.
@@ -146,6 +147,7 @@ func (t *tables) addTokens() error {
 func (t *tables) addMerges() {
 	merges := t.v.merges
 	t.merges = newTable(len(merges))
+	t.first = make([]uint32, 1<<16)
 	for i, m := range merges {
 		cut := 0
 		if len(m) > 1 {
@@ -157,8 +159,26 @@ func (t *tables) addMerges() {
 		h := pairHash(maphash.String(t.seed, m[:cut]), maphash.String(t.seed, m[cut+1:]))
 		if _, free := t.merges.find(h, func(idx int32) bool { return merges[idx] == m }); free != nil {
 			*free = slot{uint32(h >> 32), int32(i) + 1}
+			if len(m) <= 5 { // two characters of at most two bytes
+				if a, b := byteOf(m[:cut]), byteOf(m[cut+1:]); a >= 0 && b >= 0 {
+					t.first[a<<8|b] = uint32(i) + 1
+				}
+			}
 		}
 	}
+}
+
+// byteOf returns the byte that a text of one character stands for in GPT-2's
+// spelling, or -1.
+func byteOf(text string) int {
+	r, size := utf8.DecodeRuneInString(text)
+	if size != len(text) {
+		return -1
+	}
+	if b, ok := bytesOf()[r]; ok {
+		return int(b)
+	}
+	return -1
 }
 
 // byteToken returns the token <0xXX>, or -1.
