@@ -58,7 +58,7 @@ const (
 	groupSettings = "Settings"
 )
 
-var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupGenerate, groupSampling, groupModel,
+var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupScore, groupGenerate, groupSampling, groupModel,
 	groupContext, groupRope, groupAdapters, groupExport, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
@@ -310,6 +310,7 @@ func makeFlagTable() []flagDef {
 		flagDef{name: "control-vector-scaled", arg: "FILE:SCALE,...", def: "none", help: "apply control vectors, each with its strength", in: inRun, share: "control-vector", binding: listVar(vectors, parseScaled(true, newVector), textVector)},
 		flagDef{name: "control-vector-layer-range", arg: "START END", args: 2, def: "all layers", help: "layers that control vectors apply to, both ends included", in: inRun, binding: layerRange()},
 	)...)
+	rows = append(rows, scoreFlags()...)
 	rows = append(rows, cpuFlags()...)
 	rows = append(rows, deviceFlags()...)
 	rows = append(rows, logFlags()...)

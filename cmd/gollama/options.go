@@ -24,6 +24,8 @@ type options struct {
 	grammarFile     string
 	schemaFile      string
 
+	scoreOptions
+
 	quiet         bool
 	logFile       string
 	logJSON       bool
@@ -56,7 +58,7 @@ const (
 func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
-		Params: p, overflow: "error", format: "text",
+		Params: p, overflow: "error", format: "text", scoreOptions: scoreOptions{chunks: -1},
 		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
 	}
 }
@@ -160,6 +162,9 @@ func (o *options) finishRun() error {
 	o.CtxShift = o.overflow == "shift"
 	o.Sampling.NProbs = o.logprobs
 	if err := o.finishGrammar(); err != nil {
+		return err
+	}
+	if err := o.finishScore(); err != nil {
 		return err
 	}
 	if o.NUBatch > o.NBatch && o.isSet("ubatch-size") && o.isSet("batch-size") {

@@ -31,6 +31,8 @@ Examples:
   gollama run -m model.gguf -p "Once upon a time" -n 32
   gollama run -m model.gguf -f prompt.txt --temp 0 --format json -o answer.json
   echo "Once" | gollama run -m model.gguf -j '{"type":"boolean"}'
+  gollama run -m model.gguf --score -f prompt.txt --format json
+  gollama run -m model.gguf --score -p "Once upon a" --choice " time" --choice " tree"
   gollama run -m model.gguf --model-info
 
 Flags have the names, defaults and environment variables of llama-completion.
@@ -74,6 +76,9 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 		return err
 	}
 	defer dst.abort()
+	if o.score {
+		return runScore(ctx, e, l, o, dst)
+	}
 	s, err := loadSession(ctx, e, l, o)
 	defer s.close(l)
 	if err != nil {

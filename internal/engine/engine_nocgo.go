@@ -207,6 +207,9 @@ func (c *Context) DecodeLogits(context.Context, []Token, int, int, func(int, []f
 // Logits returns ErrNoCgo.
 func (c *Context) Logits(int) ([]float32, error) { return nil, ErrNoCgo }
 
+// Logprobs returns ErrNoCgo.
+func (c *Context) Logprobs([]int, []Token, []float64) error { return ErrNoCgo }
+
 // SeqRm returns false.
 func (c *Context) SeqRm(seq, p0, p1 int) bool { return false }
 

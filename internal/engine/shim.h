@@ -132,6 +132,8 @@ int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * p
 bool gl_warmup(gl_ctx * c, gl_err * err);
 float * gl_logits(gl_ctx * c, int i);
 float * gl_embeddings(gl_ctx * c, int i, int seq);
+// out[i] is the log-probability of tokens[i] after row rows[i] of the last batch (shim_score.cpp).
+bool gl_logprobs(gl_ctx * c, const int32_t * rows, const int32_t * tokens, int n, double * out, gl_err * err);
 
 void gl_mem_clear(gl_ctx * c);
 bool gl_mem_rm(gl_ctx * c, int seq, int p0, int p1);

@@ -35,6 +35,8 @@ struct gl_sampler {
 
 // ---- context ----
 
+llama_context * gl_llama(gl_ctx * c) { return c->lctx; }
+
 static bool on_abort(void * data) { return __atomic_load_n((int32_t *) data, __ATOMIC_ACQUIRE) != 0; }
 
 llama_context_params gl_to_context_params(const gl_ctx_params * p) {
