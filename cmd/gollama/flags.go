@@ -59,7 +59,7 @@ const (
 )
 
 var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupScore, groupGenerate, groupSampling, groupModel,
-	groupContext, groupRope, groupAdapters, groupExport, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupCPU, groupDevices,
+	groupContext, groupRope, groupAdapters, groupExport, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
 const (
@@ -316,10 +316,12 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, logFlags()...)
 	rows = append(rows, rejectedFlags()...)
 	rows = append(rows, exportLoRAFlags()...)
+	rows = append(rows, rpcServerFlags()...)
 	alsoIn(rows, inExportLoRA, sharedWithExportLoRA)
 	alsoIn(rows, inFinetune, sharedWithFinetune)
 	rows = append(rows, tokenizeFlags()...)
 	rows = append(rows, finetuneFlags()...)
+	alsoIn(rows, inRPCServer, sharedWithRPCServer)
 	return rows
 }
 

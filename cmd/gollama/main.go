@@ -52,7 +52,8 @@ type command struct {
 
 // commands returns the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{runCommand, tokenizeCommand, exportLoRACommand, finetuneCommand, versionCommand, devicesCommand, completionCommand, manCommand}
+	return []*command{runCommand, tokenizeCommand, exportLoRACommand, finetuneCommand, rpcServerCommand, versionCommand, devicesCommand,
+		completionCommand, manCommand}
 }
 
 func commandNames() []string {

@@ -26,6 +26,8 @@ type options struct {
 
 	scoreOptions
 
+	rpc rpcOptions
+
 	quiet         bool
 	logFile       string
 	logJSON       bool
@@ -58,7 +60,7 @@ const (
 func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
-		Params: p, overflow: "error", format: "text", scoreOptions: scoreOptions{chunks: -1},
+		Params: p, overflow: "error", format: "text", scoreOptions: scoreOptions{chunks: -1}, rpc: rpcOptions{host: "127.0.0.1", port: 50052},
 		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
 	}
 }

@@ -35,7 +35,7 @@ func playRole(role string) int {
 	var err error
 	switch addr := os.Getenv(addrEnv); role {
 	case "serve":
-		err = ggml.ServeRPC(addr, 2)
+		err = ggml.ServeRPC(ggml.RPCServer{Endpoint: addr, Threads: 2})
 	case "client":
 		err = rpcClient(addr, func() {})
 	case "orphan": // says so when it is loaded, and goes on when the server is dead

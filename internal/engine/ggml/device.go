@@ -62,23 +62,30 @@ func addRPC(endpoint string) error {
 	return nil
 }
 
-// ServeRPC serves the CPU device on endpoint, one client at a time, until the
-// process ends; it returns only with an error. It is for tests and for two
-// processes on one machine: an endpoint that is not on the loopback interface
-// is refused. threads must be 1 to 512. ggml prints the server's life on the
-// process's standard output, so give it a process of its own.
-func ServeRPC(endpoint string, threads int) error {
-	if err := checkLoopback(endpoint); err != nil {
+// ServeRPC serves devices until the process ends, one client at a time; it
+// returns only with an error. ggml says on file descriptor 1 what the server
+// does; that descriptor is made another name of 2, for good.
+func ServeRPC(s RPCServer) error {
+	devices, err := s.check()
+	if err != nil {
 		return err
 	}
-	if threads < 1 || threads > maxThreads {
-		return fmt.Errorf("rpc server %q: %d threads, want 1 to %d", endpoint, threads, maxThreads)
+	endpoint := C.CString(s.Endpoint)
+	defer C.free(unsafe.Pointer(endpoint))
+	var cache *C.char
+	if s.CacheDir != "" {
+		cache = C.CString(strings.TrimRight(s.CacheDir, "/") + "/")
+		defer C.free(unsafe.Pointer(cache))
 	}
-	cs := C.CString(endpoint)
-	defer C.free(unsafe.Pointer(cs))
+	names := (*[rpcMaxDevices]*C.char)(C.calloc(rpcMaxDevices, C.size_t(unsafe.Sizeof(cache))))
+	defer C.free(unsafe.Pointer(names))
+	for i, d := range devices {
+		names[i] = C.CString(d)
+		defer C.free(unsafe.Pointer(names[i]))
+	}
 	var e C.gg_err
-	C.gg_rpc_serve(cs, C.size_t(threads), &e)
-	return fmt.Errorf("rpc server %q: %w", endpoint, shimError(&e))
+	C.gg_rpc_serve(endpoint, cache, C.size_t(s.Threads), &names[0], C.size_t(len(devices)), &e)
+	return fmt.Errorf("rpc server %q: %w", s.Endpoint, shimError(&e))
 }
 
 // CPUFeatures lists the instruction sets that the linked CPU backend was built

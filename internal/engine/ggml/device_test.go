@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch addr := os.Getenv("GGML_TEST_RPC_ADDR"); os.Getenv("GGML_TEST_RPC") {
 	case "serve":
-		err = ServeRPC(addr, 1)
+		err = ServeRPC(RPCServer{Endpoint: addr, Threads: 1})
 	case "client":
 		err = rpcClient(addr)
 	default:

@@ -17,7 +17,7 @@ func CPUFeatures() []string { return nil }
 func BuildInfo() Build { return Build{Pin: pinVersion, Commit: pinCommit} }
 
 // ServeRPC returns ErrNoCgo.
-func ServeRPC(endpoint string, threads int) error { return ErrNoCgo }
+func ServeRPC(RPCServer) error { return ErrNoCgo }
 
 func addRPC(string) error { return ErrNoCgo }
 

@@ -150,15 +150,73 @@ func rpcCall(c net.Conn, cmd byte, payload []byte, want int) ([]byte, error) {
 	return buf, nil
 }
 
-// checkLoopback refuses every address that other machines can reach: ggml's
-// server has no authentication and trusts its client's pointers.
-func checkLoopback(endpoint string) error {
-	if err := checkEndpoint(endpoint); err != nil {
-		return err
+// RPCServer is what ServeRPC serves.
+type RPCServer struct {
+	Endpoint string   // host:port, as for AddRPC
+	Threads  int      // of the CPU device, 1 to 512
+	Devices  []string // by name; none means all but the CPU, or the CPU where there is nothing else
+	CacheDir string   // where tensors of 10 MiB and more are kept between clients; empty for nowhere
+	// Network allows an address that other machines can reach. ggml's server has no
+	// authentication and trusts what a client says.
+	Network bool
+}
+
+// check returns the names of the devices to serve.
+func (s *RPCServer) check() ([]string, error) {
+	if err := checkEndpoint(s.Endpoint); err != nil {
+		return nil, err
 	}
-	host, _, _ := strings.Cut(endpoint, ":")
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("rpc server %q: want a loopback address, such as 127.0.0.1", endpoint)
+	if !s.Network && !s.Loopback() {
+		return nil, fmt.Errorf("rpc server %q: want a loopback address, such as 127.0.0.1", s.Endpoint)
 	}
-	return nil
+	if s.Threads < 1 || s.Threads > maxThreads {
+		return nil, fmt.Errorf("rpc server %q: %d threads, want 1 to %d", s.Endpoint, s.Threads, maxThreads)
+	}
+	names, err := serveNames(Devices(), s.Devices)
+	if err != nil {
+		return nil, fmt.Errorf("rpc server %q: %w", s.Endpoint, err)
+	}
+	// ggml only says that it failed.
+	l, err := net.Listen("tcp4", s.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("rpc server %q: %w", s.Endpoint, err)
+	}
+	return names, l.Close()
+}
+
+// serveNames returns which of the devices there are to serve, as ggml-rpc-server chooses them.
+func serveNames(have []Device, asked []string) ([]string, error) {
+	var all, names, cpu []string
+	for _, d := range have {
+		all = append(all, d.Name)
+		switch d.Type {
+		case "cpu":
+			cpu = append(cpu, d.Name)
+		case "accel":
+		default:
+			names = append(names, d.Name)
+		}
+	}
+	for _, name := range asked {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("unknown device %q, want one of %s", name, strings.Join(all, ", "))
+		}
+	}
+	switch {
+	case len(asked) > 0:
+		names = asked
+	case len(names) == 0:
+		names = cpu[:min(len(cpu), 1)]
+	}
+	if len(names) < 1 || len(names) > rpcMaxDevices {
+		return nil, fmt.Errorf("%d devices, want 1 to %d", len(names), rpcMaxDevices)
+	}
+	return names, nil
+}
+
+// Loopback reports whether only this machine can reach the endpoint.
+func (s *RPCServer) Loopback() bool {
+	host, _, _ := strings.Cut(s.Endpoint, ":")
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -138,13 +138,33 @@ func TestAddRPCErrors(t *testing.T) {
 
 func TestServeRPCRefusesNetwork(t *testing.T) {
 	for _, e := range []string{"0.0.0.0:50052", "192.0.2.1:50052", "example.org:50052", "127.0.0.1"} {
-		if err := checkLoopback(e); err == nil {
-			t.Errorf("checkLoopback(%q) = nil, want an error", e)
+		if _, err := (&RPCServer{Endpoint: e, Threads: 1}).check(); err == nil {
+			t.Errorf("%q: no error, want one", e)
 		}
 	}
 	for _, e := range []string{"127.0.0.1:50052", "localhost:50052", "127.9.9.9:1"} {
-		if err := checkLoopback(e); err != nil {
-			t.Errorf("checkLoopback(%q) = %v, want nil", e, err)
+		if !(&RPCServer{Endpoint: e}).Loopback() {
+			t.Errorf("%q is not a loopback address, want it to be", e)
+		}
+	}
+}
+
+func TestServeNames(t *testing.T) {
+	have := []Device{{Name: "CUDA0", Type: "gpu"}, {Name: "BLAS", Type: "accel"}, {Name: "CPU", Type: "cpu"}}
+	for _, tt := range []struct {
+		have  []Device
+		asked []string
+		want  string
+	}{
+		{have, nil, "CUDA0"},
+		{have[1:], nil, "CPU"},
+		{have, []string{"CPU", "CUDA0"}, "CPU,CUDA0"},
+		{have, []string{"none"}, ""},
+		{nil, nil, ""},
+	} {
+		got, err := serveNames(tt.have, tt.asked)
+		if strings.Join(got, ",") != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("serveNames(%v, %v) = %v, %v, want %q", tt.have, tt.asked, got, err, tt.want)
 		}
 	}
 }

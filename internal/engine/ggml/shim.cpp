@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 // What the Go side repeats (rpc.go, ggml.go, tensor.go).
@@ -101,13 +102,20 @@ bool gg_rpc_add(const char * endpoint, gg_err * err) {
     });
 }
 
-bool gg_rpc_serve(const char * endpoint, size_t n_threads, gg_err * err) {
+bool gg_rpc_serve(const char * endpoint, const char * cache_dir, size_t n_threads, const char ** devices, size_t n_devices, gg_err * err) {
     return guard(err, false, [&] {
-        ggml_backend_dev_t dev = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-        if (dev == nullptr) {
-            return fail(err, false, "no CPU device");
+        std::vector<ggml_backend_dev_t> devs;
+        for (size_t i = 0; i < n_devices; i++) {
+            ggml_backend_dev_t dev = ggml_backend_dev_by_name(devices[i]);
+            if (dev == nullptr) {
+                return fail(err, false, std::string("no device ") + devices[i]);
+            }
+            devs.push_back(dev);
         }
-        ggml_backend_rpc_start_server(endpoint, nullptr, n_threads, 1, &dev);
+        // The server says what it does on the standard output, which is for results.
+        fflush(stdout);
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+        ggml_backend_rpc_start_server(endpoint, cache_dir, n_threads, devs.size(), devs.data());
         return fail(err, false, "the server ended; its reason is on the standard error");
     });
 }
