@@ -2,7 +2,10 @@
 
 package engine
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Model cannot be loaded without cgo.
 type Model struct{}
@@ -60,8 +63,13 @@ func (c *ChatParser) Parse(string, bool) (ChatMessage, error) { return ChatMessa
 // Close does nothing.
 func (c *ChatParser) Close() error { return nil }
 
-// CheckGrammar returns ErrNoCgo.
-func CheckGrammar(string) error { return ErrNoCgo }
+// CheckGrammar checks the grammar's repetitions and returns ErrNoCgo.
+func CheckGrammar(gbnf string) error {
+	if err := checkRepeats(gbnf); err != nil {
+		return fmt.Errorf("grammar: %w", err)
+	}
+	return ErrNoCgo
+}
 
 // SchemaToGrammar checks the schema and returns ErrNoCgo.
 func SchemaToGrammar(schema string) (string, error) {

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"unsafe"
 )
@@ -28,6 +29,9 @@ func checkGrammar(m *C.struct_llama_model, gbnf string) error {
 	}
 	if strings.ContainsRune(gbnf, 0) {
 		return errors.New("grammar: it has a NUL byte")
+	}
+	if err := checkRepeats(gbnf); err != nil {
+		return fmt.Errorf("grammar: %w", err)
 	}
 	var a arena
 	defer a.free()
