@@ -62,6 +62,8 @@ type fakeContext struct {
 	nCtx       int
 	noShift    bool
 	shiftFails bool
+	noRm       bool // as a recurrent model's memory: parts cannot be removed
+	posMin     int
 	cells      []engine.Token // by position
 	decodes    int
 	encoded    []engine.Token
@@ -111,9 +113,17 @@ func (c *fakeContext) Logits(int) ([]float32, error) {
 }
 
 func (c *fakeContext) SeqRm(seq, p0, p1 int) bool {
-	c.cells = slices.Delete(c.cells, p0, p1)
+	if p1 < 0 {
+		if p0 < len(c.cells) && c.noRm {
+			return false
+		}
+		p1 = max(p0, len(c.cells))
+	}
+	c.cells = slices.Delete(c.cells, p0, min(p1, len(c.cells)))
 	return true
 }
+
+func (c *fakeContext) SeqPosMin(int) int { return c.posMin }
 
 func (c *fakeContext) SeqAdd(seq, p0, p1, delta int) bool {
 	if p1+delta != len(c.cells) {

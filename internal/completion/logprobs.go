@@ -104,7 +104,7 @@ func topN(logits []float32, n int) []scored {
 }
 
 // logprob describes token t under logits, with the n likeliest tokens.
-func (g *generator) logprob(t engine.Token, logits []float32, n int) (TokenLogprob, error) {
+func (q *sequence) logprob(t engine.Token, logits []float32, n int) (TokenLogprob, error) {
 	if int(t) >= len(logits) {
 		return TokenLogprob{}, errors.New("token has no logit")
 	}
@@ -112,22 +112,22 @@ func (g *generator) logprob(t engine.Token, logits []float32, n int) (TokenLogpr
 	if err != nil {
 		return TokenLogprob{}, err
 	}
-	r := TokenLogprob{Candidate: g.candidate(t, float64(logits[t])-norm)}
+	r := TokenLogprob{Candidate: q.candidate(t, float64(logits[t])-norm)}
 	for _, s := range topN(logits, n) {
-		r.Top = append(r.Top, g.candidate(s.id, float64(s.logit)-norm))
+		r.Top = append(r.Top, q.candidate(s.id, float64(s.logit)-norm))
 	}
 	return r, nil
 }
 
-func (g *generator) candidate(t engine.Token, logprob float64) Candidate {
+func (q *sequence) candidate(t engine.Token, logprob float64) Candidate {
 	logprob = max(logprob, minLogprob)
-	c := g.name(t)
+	c := q.name(t)
 	c.Logprob = &logprob
 	return c
 }
 
 // name returns a candidate without a log-probability.
-func (g *generator) name(t engine.Token) Candidate {
-	text, raw := jsonText(g.vocab.Piece(t, true))
+func (q *sequence) name(t engine.Token) Candidate {
+	text, raw := jsonText(q.vocab.Piece(t, true))
 	return Candidate{ID: t, Text: text, Base64: raw}
 }

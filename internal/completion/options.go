@@ -10,7 +10,7 @@ import (
 	"gollama/internal/engine"
 )
 
-// Vocab is what Generate needs of *engine.Vocab.
+// Vocab is what a completion needs of *engine.Vocab.
 type Vocab interface {
 	Tokenize(text string, addSpecial, parseSpecial bool) ([]engine.Token, error)
 	Piece(t engine.Token, special bool) []byte
@@ -20,18 +20,24 @@ type Vocab interface {
 	IsEOG(t engine.Token) bool
 }
 
-// Context is what Generate needs of *engine.Context. Sequence 0 is used.
-type Context interface {
+// Memory is what a Context remembers: tokens by sequence and position.
+type Memory interface {
 	NCtxSeq() int // tokens a sequence may have
+	SeqRm(seq, p0, p1 int) bool
+	SeqAdd(seq, p0, p1, delta int) bool
+	CanShift() bool
+}
+
+// Context is what a Session needs of *engine.Context. Sequence 0 is used.
+type Context interface {
+	Memory
 	// DecodePrompt evaluates tokens at positions pos0 on and leaves the logits of the last.
 	DecodePrompt(ctx context.Context, tokens []engine.Token, pos0, seq int, progress func(done int)) error
 	// DecodeLogits does the same and passes on the logits of each.
 	DecodeLogits(ctx context.Context, tokens []engine.Token, pos0, seq int, each func(i int, logits []float32) error) error
 	// Logits returns row i of the last evaluation, valid until the next; -1 is the last.
 	Logits(i int) ([]float32, error)
-	SeqRm(seq, p0, p1 int) bool
-	SeqAdd(seq, p0, p1, delta int) bool
-	CanShift() bool
+	SeqPosMin(seq int) int // the lowest position held, -1 if there is none
 	ClearMemory()
 }
 
@@ -40,16 +46,16 @@ type Encoder interface {
 	Encode(ctx context.Context, tokens []engine.Token) error
 }
 
-// Sampler is what Generate needs of *engine.Sampler, over a Context of type C.
+// Sampler is what a completion needs of *engine.Sampler, over a Context of type C.
 type Sampler[C Context] interface {
 	Sample(c C, i int) (engine.Token, error)
 	Accept(t engine.Token, generated bool) error
 	Seed() uint32
 }
 
-// Engine is what a completion runs on. Generate changes the Context and the
-// Sampler, and no one else may use them meanwhile. The Sampler must be new or
-// reset, its grammar too: Generate leaves it in the state after the last token.
+// Engine is what a completion runs on. It changes the Context and the Sampler,
+// and no one else may use them meanwhile. The Sampler must be new or reset, its
+// grammar too: Generate leaves it in the state after the last token.
 type Engine[C Context] struct {
 	Vocab   Vocab
 	Context C
