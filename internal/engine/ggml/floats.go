@@ -16,7 +16,8 @@ func NewFloats(n int) ([]float32, error) {
 	if n <= 0 || n > maxFloats {
 		return nil, fmt.Errorf("memory for %d values, want 1 to %d", n, maxFloats)
 	}
-	m, err := mmap.MapRegion(nil, 4*n, mmap.RDWR, mmap.ANON, 0)
+	// COPY is a private mapping: a shared one would take memory on reads, too.
+	m, err := mmap.MapRegion(nil, 4*n, mmap.COPY, mmap.ANON, 0)
 	if err != nil {
 		return nil, fmt.Errorf("memory for %d values: %w", n, err)
 	}

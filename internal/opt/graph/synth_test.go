@@ -23,6 +23,7 @@ type sizes struct {
 	typ                               ggml.Type // of the matrices
 	extra                             gguf.KVs
 	factors                           bool // rope_freqs
+	vocab                             int  // 0: nTestVocab; else the engine cannot load it
 }
 
 // vocab is <unk>, <s>, </s>, the bytes and the space: the engine can load it.
@@ -61,6 +62,13 @@ func (s *sizes) keys() gguf.KVs {
 	return append(kvs, testVocab()...)
 }
 
+func (s *sizes) nVocab() int {
+	if s.vocab > 0 {
+		return s.vocab
+	}
+	return nTestVocab
+}
+
 func (s *sizes) tensors() []gguf.TensorInfo {
 	var list []gguf.TensorInfo
 	add := func(name string, shape ...int) {
@@ -75,10 +83,10 @@ func (s *sizes) tensors() []gguf.TensorInfo {
 	}
 	a := arches[s.arch]
 	q, kv := s.heads*s.dim, s.kvHeads*s.dim
-	add("token_embd.weight", s.embd, nTestVocab)
+	add("token_embd.weight", s.embd, s.nVocab())
 	add("output_norm.weight", s.embd)
 	if !s.tied {
-		add("output.weight", s.embd, nTestVocab)
+		add("output.weight", s.embd, s.nVocab())
 	}
 	if s.factors {
 		add("rope_freqs.weight", s.dim/2)
