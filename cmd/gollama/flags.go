@@ -79,7 +79,6 @@ const (
 	noChat       = "run completes the prompt as it stands: put the chat template's text into the prompt"
 	noInteract   = "run is one-shot: give the prompt with -p, -f or standard input, and call it once for each prompt"
 	noDraft      = "run uses no draft model: leave the flag out"
-	noSession    = "run keeps no session file: give the whole prompt each time"
 	noSelfExtend = "self-extend is not supported: use --rope-scaling yarn or --rope-scale for a longer context"
 )
 
@@ -311,6 +310,7 @@ func makeFlagTable() []flagDef {
 		flagDef{name: "control-vector-layer-range", arg: "START END", args: 2, def: "all layers", help: "layers that control vectors apply to, both ends included", in: inRun, binding: layerRange()},
 	)...)
 	rows = append(rows, scoreFlags()...)
+	rows = append(rows, sessionFlags()...)
 	rows = append(rows, cpuFlags()...)
 	rows = append(rows, deviceFlags()...)
 	rows = append(rows, logFlags()...)
@@ -445,9 +445,6 @@ func rejectedFlags() []flagDef {
 		rejected("reasoning-budget-message", "TEXT", "LLAMA_ARG_THINK_BUDGET_MESSAGE", noChat),
 		rejected("reasoning-preserve", "", "LLAMA_ARG_REASONING_PRESERVE", noChat, "--no-reasoning-preserve"),
 		rejected("skip-chat-parsing", "", "LLAMA_ARG_SKIP_CHAT_PARSING", noChat, "--no-skip-chat-parsing"),
-		rejected("prompt-cache", "FILE", "", noSession),
-		rejected("prompt-cache-all", "", "", noSession),
-		rejected("prompt-cache-ro", "", "", noSession),
 		rejected("print-token-count", "N", "", "see usage in the object that --format json writes", "-ptc"),
 		rejected("backend-sampling", "", "LLAMA_ARG_BACKEND_SAMPLING", "run samples on the CPU: leave the flag out", "-bs"),
 		rejected("color", "on|off|auto", "", "the output holds the bytes of the text only; --log-colors colours the log", "-co"),

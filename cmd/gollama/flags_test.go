@@ -242,7 +242,7 @@ func TestWrongValues(t *testing.T) {
 		"--control-vector-layer-range 2 1", "--control-vector-layer-range 0 1", "--override-kv a", "--override-kv a=b:c", "--override-kv a=int:x",
 		"--override-kv a=bool:1", "--log-colors x", "-lv 6", "-m=", "-o=", "-f=", "--warmup=maybe", "--no-warmup=1", "--ignore-eos=x",
 		"-m", "-p -n 3", "--control-vector-layer-range 1", "--nonsense", "-hf a", "-mu a", "-cnv", "-i", "--jinja", "-np 2",
-		"--prompt-cache x", "-gan 2", "-dt 1", "--reasoning off", "-ptc 1", "-st", "--list-devices", "--chat-template chatml",
+		"-gan 2", "-dt 1", "--reasoning off", "-ptc 1", "-st", "--list-devices", "--chat-template chatml",
 	} {
 		t.Run(line, func(t *testing.T) {
 			_, _, err := settingsOf("run", strings.Fields(line), nil)

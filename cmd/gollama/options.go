@@ -25,6 +25,7 @@ type options struct {
 	schemaFile      string
 
 	scoreOptions
+	sessionOptions
 
 	rpc rpcOptions
 

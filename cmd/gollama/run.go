@@ -79,12 +79,16 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 	if o.score {
 		return runScore(ctx, e, l, o, dst)
 	}
+	kept, err := openSession(o)
+	if err != nil {
+		return err
+	}
 	s, err := loadSession(ctx, e, l, o)
 	defer s.close(l)
 	if err != nil {
 		return canceledBy(ctx, err)
 	}
-	res, err := s.generate(ctx, e, l, o, dst)
+	res, err := s.generate(ctx, e, l, o, dst, kept)
 	if err != nil {
 		return canceledBy(ctx, err)
 	}
@@ -324,7 +328,7 @@ func (s *session) stopTokens(texts []string) ([]engine.Token, error) {
 	return list, nil
 }
 
-func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, dst *result) (completion.Result, error) {
+func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, dst *result, kept *sessionFile) (completion.Result, error) {
 	var none completion.Result
 	stopTokens, err := s.stopTokens(o.stopTokens)
 	if err != nil {
@@ -353,6 +357,11 @@ func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, 
 			bar.set(float64(done)/float64(total), fmt.Sprintf(" of %d tokens", total))
 		},
 	}
+	if kept != nil {
+		if err := kept.attach(e, l, o, s, &opt); err != nil {
+			return none, err
+		}
+	}
 	info := s.model.Info()
 	eng := completion.Engine[*engine.Context]{
 		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
@@ -370,6 +379,9 @@ func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, 
 			err = &inputError{err: err, hint: "this model adds no first token of its own: give some text"}
 		}
 		return res, err
+	}
+	if kept != nil && !kept.done {
+		l.warnf("--session %s is not written: the context was shifted, or the prompt not read to its end", kept.path)
 	}
 	l.log.Info(fmt.Sprintf("seed %d, context %d, prompt %d tokens (%.1f a second), answer %d tokens (%.1f a second), ended by %s",
 		res.Seed, res.NCtx, res.Usage.PromptTokens, res.Timings.PromptPerSecond,

@@ -57,6 +57,8 @@ func (o *options) finishScore() error {
 		return usagef("--chunks goes with --windows")
 	case o.isSet("logprobs") && o.logprobs > 0, o.promptLogprobs:
 		return usagef("--score has no alternatives").withHint("-n 0 --prompt-logprobs --logprobs N --format json has them")
+	case o.sessionFile != "":
+		return usagef("--score keeps no session")
 	case o.structured():
 		return usagef("--score generates nothing: a grammar or schema has no effect")
 	}

@@ -36,17 +36,9 @@ func NewChoices(v Vocab, prompt string, texts []string, parseSpecial bool) ([]Ch
 		if err != nil {
 			return nil, fmt.Errorf("tokenize choice %d: %w", i+1, err)
 		}
-		choices[i] = Choice{Tokens: tokens, From: max(samePrefix(alone, tokens), 1)}
+		choices[i] = Choice{Tokens: tokens, From: max(commonPrefix(alone, tokens), 1)}
 	}
 	return choices, nil
-}
-
-func samePrefix(a, b []engine.Token) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // Choices scores choices of one prompt. What all of them begin with is
@@ -82,7 +74,7 @@ func (s *Scorer[C]) Choices(ctx context.Context, choices []Choice) error {
 func sharedTokens(choices []Choice) int {
 	n := len(choices[0].Tokens)
 	for _, c := range choices {
-		n = min(n, samePrefix(choices[0].Tokens, c.Tokens), len(c.Tokens)-1)
+		n = min(n, commonPrefix(choices[0].Tokens, c.Tokens), len(c.Tokens)-1)
 	}
 	return max(n, 0)
 }

@@ -131,6 +131,12 @@ type Options struct {
 	Grammar        bool // the Sampler has a grammar: see FinishGrammar
 
 	Progress func(done, total int) // tokens of the prompt evaluated; may be nil
+
+	// Reuse, which may be nil, puts what it has of the prompt into the empty context and returns how many tokens that is.
+	Reuse func(prompt []engine.Token) (int, error)
+	// Ended, which may be nil, gets the tokens at the end of a text without an error: those of the prompt, the first
+	// nPrompt, and of the answer, of which the first cells are in the context. It is not called if the context shifted.
+	Ended func(tokens []engine.Token, nPrompt, cells int) error
 }
 
 // PromptTooLongError says that a prompt does not fit the context.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"gollama/internal/engine"
@@ -21,6 +22,7 @@ type Session[C Context] struct {
 	start   engine.Token
 
 	cells []engine.Token // in the context, by position, as if evaluated one after the other
+	text  []engine.Token // prompt and answer, for Options.Ended; nil once the context shifted
 	q     *sequence
 	smpl  Sampler[C]
 	fresh bool // the logits of the last evaluation are not sampled from yet
@@ -51,6 +53,7 @@ func NewSession[C Context](e Engine[C]) (*Session[C], error) {
 // Errors: *PromptTooLongError, ErrEmptyPrompt, ErrEmptyStop, ErrNoShift, ErrNaN,
 // and those of the engine and of emit, wrapped.
 func (s *Session[C]) Begin(ctx context.Context, opt Options, sampler Sampler[C], emit func(Delta) error) error {
+	s.text = nil
 	q, prompt, err := newSequence(s.e.Vocab, s.e.Context, 0, opt)
 	s.q, s.smpl, q.emit = q, sampler, emit
 	q.res.Model, q.res.Timings.LoadMS = s.e.Model, s.e.LoadMS
@@ -102,16 +105,15 @@ func (s *Session[C]) evaluate(ctx context.Context, prompt []engine.Token) error 
 	if s.q.opt.PromptLogprobs {
 		most = 0 // all of them are
 	}
-	from := s.reuse(prompt, most)
-	if s.encoder == nil {
-		s.q.res.Usage.CachedTokens = from
+	from, err := s.evaluated(prompt, most)
+	if err != nil {
+		return err
 	}
 	progress := func(done int) {
 		if s.q.opt.Progress != nil {
 			s.q.opt.Progress(from+done, len(prompt))
 		}
 	}
-	var err error
 	if s.q.opt.PromptLogprobs {
 		err = s.promptLogprobs(ctx, prompt, progress)
 	} else {
@@ -122,7 +124,24 @@ func (s *Session[C]) evaluate(ctx context.Context, prompt []engine.Token) error 
 	}
 	s.cells = append(s.cells[:from], prompt[from:]...)
 	s.q.nPast = len(prompt)
+	s.text = slices.Clone(prompt)
 	return nil
+}
+
+// evaluated leaves in the context what it, or Options.Reuse, has of prompt, at
+// most most tokens, and returns how many.
+func (s *Session[C]) evaluated(prompt []engine.Token, most int) (n int, err error) {
+	if f := s.q.opt.Reuse; f != nil && s.encoder == nil && most > 0 {
+		s.reuse(nil, 0)
+		n, err = f(prompt)
+		s.cells = append(s.cells, prompt[:n]...)
+	} else {
+		n = s.reuse(prompt, most)
+	}
+	if s.encoder == nil {
+		s.q.res.Usage.CachedTokens = n
+	}
+	return n, err
 }
 
 // promptLogprobs evaluates the prompt with logits for each of its tokens.
@@ -189,7 +208,7 @@ func (s *Session[C]) next(ctx context.Context) (ended bool, err error) {
 	}
 	if q.nPast != before {
 		// After a shift the tokens that moved are not what evaluating them in their new place would give.
-		s.cells = s.cells[:min(len(s.cells), q.nKeep)]
+		s.cells, s.text = s.cells[:min(len(s.cells), q.nKeep)], nil
 	}
 	if !s.fresh {
 		if err := s.e.Context.DecodePrompt(ctx, []engine.Token{q.last}, q.nPast, 0, nil); err != nil {
@@ -205,7 +224,11 @@ func (s *Session[C]) next(ctx context.Context) (ended bool, err error) {
 	if err != nil {
 		return true, fmt.Errorf("sample token %d of the answer: %w", q.n+1, err)
 	}
-	return q.take(t, s.logits)
+	ended, err = q.take(t, s.logits)
+	if !ended && err == nil && s.text != nil {
+		s.text = append(s.text, t)
+	}
+	return ended, err
 }
 
 func (s *Session[C]) logits() ([]float32, error) { return s.e.Context.Logits(-1) }
@@ -228,6 +251,9 @@ func (s *Session[C]) Generate(ctx context.Context, opt Options, sampler Sampler[
 	err := s.Begin(ctx, opt, sampler, emit)
 	for more := err == nil; more && err == nil; {
 		more, err = s.Next(ctx)
+	}
+	if err == nil && s.text != nil && opt.Ended != nil {
+		err = opt.Ended(s.text, s.q.res.Usage.PromptTokens, s.q.nPast)
 	}
 	return s.End(err), err
 }
