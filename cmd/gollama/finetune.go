@@ -90,6 +90,9 @@ func finetune(ctx context.Context, e *env, o *options, _ []string) (err error) {
 func checkTune(o *options) error {
 	t := &o.tune
 	switch {
+	case o.Model == "" && t.init == "" && t.resume:
+		dir, _ := o.runDir()
+		return usagef("--resume: there is no run in %q", dir).withHint("--run-dir DIR is the folder of the run")
 	case o.Model == "" && t.init == "":
 		return usagef("no model given").withHint("-m FILE.gguf, or --init FILE.yaml for a new one")
 	case o.Model != "" && t.init != "":
@@ -206,7 +209,7 @@ func (t *tuning) open(ctx context.Context) error {
 	bar := t.l.progress(t.e, "loading", "")
 	defer bar.done()
 	p := t.o.Params
-	p.VocabOnly = true
+	p.VocabOnly, p.NCtx = true, 0 // the engine's own least context is larger
 	p.LoadProgressCallback = func(float32) bool { return ctx.Err() == nil }
 	if t.vocab, err = engine.LoadModel(ctx, &p); err != nil {
 		return err
