@@ -143,29 +143,49 @@ func (t *tables) addTokens() error {
 	return nil
 }
 
-// addMerges enters the merges; of equal ones the first counts.
+// addMerges enters the merges; of equal ones the first counts. All hashes come
+// first: then the loop that enters them does little but wait for memory, and
+// the processor waits for several places at once.
 func (t *tables) addMerges() {
 	merges := t.v.merges
 	t.merges = newTable(len(merges))
 	t.first = make([]uint32, 1<<16)
+	hashes := make([]uint64, len(merges))
 	for i, m := range merges {
-		cut := 0
-		if len(m) > 1 {
-			cut = strings.IndexByte(m[1:], ' ') + 1
-		}
+		cut := cutMerge(m)
 		if cut == 0 {
 			continue // upstream enters a pair of empty strings, which no symbols are
 		}
-		h := pairHash(maphash.String(t.seed, m[:cut]), maphash.String(t.seed, m[cut+1:]))
-		if _, free := t.merges.find(h, func(idx int32) bool { return merges[idx] == m }); free != nil {
-			*free = slot{uint32(h >> 32), int32(i) + 1}
-			if len(m) <= 5 { // two characters of at most two bytes
-				if a, b := byteOf(m[:cut]), byteOf(m[cut+1:]); a >= 0 && b >= 0 {
-					t.first[a<<8|b] = uint32(i) + 1
-				}
+		hashes[i] = pairHash(maphash.String(t.seed, m[:cut]), maphash.String(t.seed, m[cut+1:]))
+		if len(m) <= 5 { // two characters of at most two bytes
+			if a, b := byteOf(m[:cut]), byteOf(m[cut+1:]); a >= 0 && b >= 0 && t.first[a<<8|b] == 0 {
+				t.first[a<<8|b] = uint32(i) + 1
 			}
 		}
 	}
+	slots, mask := t.merges.slots, t.merges.mask
+next:
+	for i, h := range hashes {
+		at, tag := uint32(h)&mask, uint32(h>>32)
+		for slots[at].idx != 0 {
+			if slots[at].tag == tag && merges[slots[at].idx-1] == merges[i] {
+				continue next
+			}
+			at = (at + 1) & mask
+		}
+		if h != 0 || cutMerge(merges[i]) > 0 {
+			slots[at] = slot{tag, int32(i) + 1}
+		}
+	}
+}
+
+// cutMerge returns where the space between the halves of a merge is, 0 if there
+// is none.
+func cutMerge(m string) int {
+	if len(m) < 2 {
+		return 0
+	}
+	return strings.IndexByte(m[1:], ' ') + 1
 }
 
 // byteOf returns the byte that a text of one character stands for in GPT-2's
@@ -252,10 +272,8 @@ func (t *tables) finishBPE() {
 	}
 	t.junction = new([256 * 256 / 64]uint64)
 	for _, m := range t.v.merges {
-		if len(m) > 2 {
-			if cut := strings.IndexByte(m[1:], ' ') + 1; cut > 0 && cut+1 < len(m) {
-				t.join(m[cut-1], m[cut+1])
-			}
+		if cut := cutMerge(m); cut > 0 && cut+1 < len(m) {
+			t.join(m[cut-1], m[cut+1])
 		}
 	}
 }
