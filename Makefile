@@ -61,8 +61,9 @@ demo: ## print a story: make demo MODEL=path.gguf
 	@$(MAKE) --no-print-directory build
 	./gollama run -m "$(MODEL)" -p "Once upon a time" -n 64 --temp 0
 
-check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader for FUZZTIME), training with 100 kills, and 500 equal runs on a loaded machine (MODEL=path.gguf)
+check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader for FUZZTIME), training with 100 kills, records with 50, and 500 equal runs on a loaded machine (MODEL=path.gguf)
 	$(GO) test -race ./internal/...
+	$(GO) test -tags long -run TestRecordsKill -v ./cmd/gollama
 	tools/fuzz.sh $(FUZZTIME) ./internal/gguf
 	tools/fuzz.sh 1m
 	$(GO) test -tags slow -run 'Kill|Finetune' ./internal/opt ./cmd/gollama

@@ -52,8 +52,9 @@ func TestHelpExamples(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, text := range map[string]string{
-					"train.txt":   strings.Repeat("Once upon a time, there was a little girl named Lily. ", 20),
-					"pairs.jsonl": strings.Repeat(`{"prompt": "Once upon a time", "completion": " there was a cat."}`+"\n", 20),
+					"prompts.jsonl": `{"prompt":"Once upon a time"}`,
+					"train.txt":     strings.Repeat("Once upon a time, there was a little girl named Lily. ", 20),
+					"pairs.jsonl":   strings.Repeat(`{"prompt": "Once upon a time", "completion": " there was a cat."}`+"\n", 20),
 				} {
 					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 						t.Fatal(err)

@@ -46,6 +46,7 @@ func (f *flagDef) shareKey() string {
 // Sections of the help, in order.
 const (
 	groupPrompt   = "Prompt and output"
+	groupRecords  = "Records"
 	groupGenerate = "Generation"
 	groupSampling = "Sampling"
 	groupModel    = "Model"
@@ -58,7 +59,7 @@ const (
 	groupSettings = "Settings"
 )
 
-var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupScore, groupGenerate, groupSampling, groupModel,
+var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupRecords, groupScore, groupGenerate, groupSampling, groupModel,
 	groupContext, groupRope, groupAdapters, groupExport, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
@@ -77,7 +78,7 @@ func samplingBit(c engine.SamplingConfig) func(*options) {
 const (
 	noDownload   = "gollama downloads nothing: give a file with -m FILE"
 	noChat       = "run completes the prompt as it stands: put the chat template's text into the prompt"
-	noInteract   = "run is one-shot: give the prompt with -p, -f or standard input, and call it once for each prompt"
+	noInteract   = "run is one-shot: give the prompt with -p, -f or standard input, or many with --records"
 	noDraft      = "run uses no draft model: leave the flag out"
 	noSelfExtend = "self-extend is not supported: use --rope-scaling yarn or --rope-scale for a longer context"
 )
@@ -311,6 +312,7 @@ func makeFlagTable() []flagDef {
 	)...)
 	rows = append(rows, scoreFlags()...)
 	rows = append(rows, sessionFlags()...)
+	rows = append(rows, recordFlags()...)
 	rows = append(rows, cpuFlags()...)
 	rows = append(rows, deviceFlags()...)
 	rows = append(rows, logFlags()...)
@@ -448,7 +450,6 @@ func rejectedFlags() []flagDef {
 		rejected("print-token-count", "N", "", "see usage in the object that --format json writes", "-ptc"),
 		rejected("backend-sampling", "", "LLAMA_ARG_BACKEND_SAMPLING", "run samples on the CPU: leave the flag out", "-bs"),
 		rejected("color", "on|off|auto", "", "the output holds the bytes of the text only; --log-colors colours the log", "-co"),
-		rejected("parallel", "N", "LLAMA_ARG_N_PARALLEL", "run decodes one prompt at a time", "-np"),
 		rejected("defrag-thold", "N", "LLAMA_ARG_DEFRAG_THOLD", "it has no effect in llama.cpp any more: leave it out", "-dt"),
 		rejected("grp-attn-n", "N", "LLAMA_ARG_GRP_ATTN_N", noSelfExtend, "-gan"),
 		rejected("grp-attn-w", "N", "LLAMA_ARG_GRP_ATTN_W", noSelfExtend, "-gaw"),

@@ -28,6 +28,7 @@ type options struct {
 	sessionOptions
 
 	rpc rpcOptions
+	recordsOptions
 
 	quiet         bool
 	logFile       string
@@ -61,7 +62,8 @@ const (
 func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
-		Params: p, overflow: "error", format: "text", scoreOptions: scoreOptions{chunks: -1}, rpc: rpcOptions{host: "127.0.0.1", port: 50052},
+		Params: p, overflow: "error", format: "text", recordsOptions: recordsOptions{ordered: true, maxErrors: -1, texts: 1},
+		scoreOptions: scoreOptions{chunks: -1}, rpc: rpcOptions{host: "127.0.0.1", port: 50052},
 		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
 	}
 }
@@ -150,16 +152,20 @@ func (o *options) finish(cmd string) error {
 }
 
 func (o *options) finishRun() error {
+	if err := o.finishRecords(); err != nil {
+		return err
+	}
 	if o.isSet("prompt") && o.isSet("file") {
 		return usagef("-p and -f both give a prompt: give one of them")
 	}
 	if o.Escape && o.isSet("file") && o.given["escape"] == levelArgs {
 		return usagef("-e works on -p only; the bytes of -f are used as they are")
 	}
-	if o.isSet("prompt-logprobs") && o.promptLogprobs && o.format == "text" {
+	text := o.format == "text" && o.recordsFile == ""
+	if o.isSet("prompt-logprobs") && o.promptLogprobs && text {
 		return usagef("--prompt-logprobs needs a format that can show them").withHint("add --format json")
 	}
-	if o.logprobs > 0 && o.format == "text" {
+	if o.logprobs > 0 && text {
 		return usagef("--logprobs needs a format that can show them").withHint("add --format json")
 	}
 	o.CtxShift = o.overflow == "shift"
@@ -207,19 +213,13 @@ func (o *options) finishGrammar() error {
 	}
 	switch {
 	case o.isSet("grammar"), o.isSet("grammar-file"):
-		if err := checkRepeats(s.Grammar); err != nil {
-			return usagef("%s: %s", given[0], err)
-		}
 		if err := engine.CheckGrammar(s.Grammar); err != nil && !errors.Is(err, engine.ErrNoCgo) {
 			return usagef("%s: %s", given[0], oneLine(err))
 		}
 	case o.isSet("json-schema"), o.isSet("json-schema-file"):
-		if err := checkBounds(s.JSONSchema); err != nil {
-			return usagef("%s: %s", given[0], err)
-		}
 		grammar, err := engine.SchemaToGrammar(s.JSONSchema)
 		if err == nil {
-			err = checkRepeats(grammar)
+			err = engine.CheckGrammar(grammar)
 		}
 		if err != nil && !errors.Is(err, engine.ErrNoCgo) {
 			return usagef("%s: %s", given[0], oneLine(err))

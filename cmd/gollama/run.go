@@ -34,6 +34,12 @@ Examples:
   gollama run -m model.gguf --score -f prompt.txt --format json
   gollama run -m model.gguf --score -p "Once upon a" --choice " time" --choice " tree"
   gollama run -m model.gguf --model-info
+  gollama run -m model.gguf --records prompts.jsonl -n 32 -o answers.jsonl
+
+With --records FILE there are many prompts: each line of FILE is a JSON object with
+a prompt or messages, and settings of its own ({"id":"a","prompt":"Once","n":2}), and
+gives a line of JSON. OpenAI's batch form is taken too. Status 3 says that the work
+is done but for records that failed, which have an error in their line.
 
 Flags have the names, defaults and environment variables of llama-completion.
 Differences: the prompt is not echoed (--echo), escapes are not processed (-e),
@@ -67,6 +73,10 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 		return err
 	}
 	defer l.close()
+	if o.recordsFile != "" {
+		warnMachine(l, o)
+		return runRecords(ctx, e, l, o)
+	}
 	if err := readPrompt(ctx, e, l, o); err != nil {
 		return err
 	}
@@ -88,6 +98,7 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 	if err != nil {
 		return canceledBy(ctx, err)
 	}
+	s.warnContext(l, o, o.NCtx)
 	res, err := s.generate(ctx, e, l, o, dst, kept)
 	if err != nil {
 		return canceledBy(ctx, err)
@@ -280,10 +291,14 @@ func loadSession(ctx context.Context, e *env, l *logging, o *options) (s *sessio
 	}
 	s.loadMS = float64(time.Since(begin).Microseconds()) / 1000
 	bar.done()
-	if train := s.model.Info().NCtxTrain; o.NCtx > train && train > 0 && o.YarnOrigCtx == 0 && o.RopeFreqScale == 0 {
-		l.warnf("-c %d is more than the %d tokens that the model was trained for", o.NCtx, train)
-	}
 	return s, nil
+}
+
+// warnContext says that a context of n tokens, 0 being the model's own, is longer than the model knows.
+func (s *session) warnContext(l *logging, o *options, n int) {
+	if train := s.model.Info().NCtxTrain; n > train && train > 0 && o.YarnOrigCtx == 0 && o.RopeFreqScale == 0 {
+		l.warnf("-c %d is more than the %d tokens that the model was trained for", n, train)
+	}
 }
 
 func (s *session) close(l *logging) {

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -112,7 +109,7 @@ func sessionOf(o *options) (map[string]string, error) {
 	sums := func(paths ...string) (string, error) {
 		var list []string
 		for _, p := range paths {
-			sum, err := fileSum(p)
+			sum, err := sampleSum(p)
 			if err != nil {
 				return "", err
 			}
@@ -144,29 +141,6 @@ func sessionOf(o *options) (map[string]string, error) {
 		"rope":         fmt.Sprint(o.RopeScalingType, o.RopeFreqBase, o.RopeFreqScale, o.YarnOrigCtx, o.YarnExtFactor, o.YarnAttnFactor, o.YarnBetaSlow, o.YarnBetaFast),
 		"cache_type_k": o.CacheTypeK.String(), "cache_type_v": o.CacheTypeV.String(), "template": "none",
 	}, nil
-}
-
-// fileSum stands for a file: its size, its start, and pieces spread over it. All of a large model would take longer than
-// the evaluation that a session spares.
-func fileSum(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	st, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	const pieces, size = 256, 16 << 10
-	h := sha256.New()
-	_, _ = fmt.Fprintln(h, st.Size()) // a hash takes all
-	for i := range int64(pieces) {
-		if _, err := io.Copy(h, io.NewSectionReader(f, st.Size()/pieces*i, size)); err != nil {
-			return "", err
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
 // attach lets a completion take from the session and save to it.
