@@ -59,13 +59,7 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 	if o.modelInfo {
 		return showModelInfo(e, o)
 	}
-	if err := checkDevices(o); err != nil {
-		return err
-	}
-	if err := checkTokens(o); err != nil {
-		return err
-	}
-	if err := checkOverwrite(o); err != nil {
+	if err := preflight(o); err != nil {
 		return err
 	}
 	l, err := setupLogging(e, "gollama run", o)
@@ -110,6 +104,16 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 		return dst.keep(l, err)
 	}
 	return dst.commit()
+}
+
+// preflight checks what needs no model to be loaded.
+func preflight(o *options) error {
+	for _, check := range []func(*options) error{checkDevices, checkTokens, checkOverwrite} {
+		if err := check(o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // canceledBy returns the signal that ended the work as the error, if one did.

@@ -345,7 +345,7 @@ func TestSlotsPrefix(t *testing.T) {
 	}
 	c := newCells(t.Errorf, 2000, 9, 512)
 	_, st := runSlots(t, SlotConfig[*cellContext]{Context: c, Prefix: strings.Repeat("x", 1000), Parallel: 8}, list)
-	if st.CachedTokens != 64*1001 || st.PromptTokens != 1001+10*3+54*4 || c.copies > 8+3 { // 3: the last texts move together
+	if st.CachedTokens != 64*1001 || st.PromptTokens != 1001+10*3+54*4 || c.copies > 8+8 { // the last texts may move together, as they end
 		t.Errorf("%d tokens cached, %d evaluated, %d copies", st.CachedTokens, st.PromptTokens, c.copies)
 	}
 }
