@@ -15,7 +15,7 @@ import (
 const maxZstdWindow = 128 << 20
 
 var (
-	gzipMagic = []byte{0x1f, 0x8b}
+	gzipMagic = []byte{0x1f, 0x8b, 8} // 8 is deflate, the only method there is
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 )
 
@@ -39,11 +39,35 @@ func Open(path string) (io.ReadCloser, error) {
 		file = f
 		in.closers = append(in.closers, f.Close)
 	}
-	if err := in.decode(bufio.NewReaderSize(file, 1<<16)); err != nil {
+	r, err := Decompress(file)
+	if err != nil {
 		_ = in.Close() // nothing was written
 		return nil, in.name(err)
 	}
+	in.r = r
+	in.closers = append(in.closers, r.Close)
 	return in, nil
+}
+
+// Decompress undoes gzip and zstd, known by their first bytes; other data it leaves as it is. Close frees the decoder
+// and leaves r open.
+func Decompress(r io.Reader) (io.ReadCloser, error) {
+	br := bufio.NewReaderSize(r, 1<<18)
+	head, err := br.Peek(len(zstdMagic))
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(head, gzipMagic):
+		return gzip.NewReader(br)
+	case bytes.Equal(head, zstdMagic):
+		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, err
+		}
+		return z.IOReadCloser(), nil
+	}
+	return io.NopCloser(br), nil
 }
 
 // input is an open file and the decoder over it.
@@ -51,32 +75,6 @@ type input struct {
 	path    string
 	r       io.Reader
 	closers []func() error // in the order of opening
-}
-
-func (in *input) decode(r *bufio.Reader) error {
-	head, err := r.Peek(len(zstdMagic))
-	if err != nil && err != io.EOF {
-		return err
-	}
-	switch {
-	case bytes.HasPrefix(head, gzipMagic):
-		z, err := gzip.NewReader(r)
-		if err != nil {
-			return err
-		}
-		in.closers = append(in.closers, z.Close)
-		in.r = z
-	case bytes.Equal(head, zstdMagic):
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
-		if err != nil {
-			return err
-		}
-		in.closers = append(in.closers, func() error { z.Close(); return nil })
-		in.r = z
-	default:
-		in.r = r
-	}
-	return nil
 }
 
 func (in *input) Read(p []byte) (int, error) {

@@ -3,7 +3,6 @@ package tokens
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
+	"gollama/internal/pipeline"
 )
 
 // Doc is one text to encode.
@@ -123,11 +122,11 @@ func (in *Input) file(name string, yield func(Doc) error) error {
 		}
 		src = f
 	}
-	r, packed, done, err := unpack(src)
+	r, err := pipeline.Decompress(src)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer func() { _ = r.Close() }() // only read from
 	switch in.Split {
 	case ByLine:
 		return records(r, '\n', func(i int, rec []byte) error { return yield(Doc{Source: name, Record: i, Text: rec}) })
@@ -137,35 +136,11 @@ func (in *Input) file(name string, yield func(Doc) error) error {
 		return records(r, '\n', func(i int, rec []byte) error { return in.jsonRecord(name, i, rec, yield) })
 	}
 	var text bytes.Buffer
-	if !packed {
-		text.Grow(size + bytes.MinRead) // no second copy of a large file
-	}
+	text.Grow(size + bytes.MinRead) // no second copy of a large file
 	if _, err := text.ReadFrom(r); err != nil {
 		return err
 	}
 	return yield(Doc{Source: name, Text: text.Bytes()})
-}
-
-// unpack undoes gzip and Zstandard, which it knows by their first bytes. done
-// frees what it holds.
-func unpack(src io.Reader) (r io.Reader, packed bool, done func(), err error) {
-	br := bufio.NewReaderSize(src, 1<<18)
-	head, _ := br.Peek(4) // a shorter input, or an error, shows when it is read
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b, 8}):
-		z, err := gzip.NewReader(br)
-		if err != nil {
-			return nil, true, nil, err
-		}
-		return z, true, func() {}, nil
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, true, nil, err
-		}
-		return z, true, z.Close, nil
-	}
-	return br, false, func() {}, nil
 }
 
 // records cuts r after each sep. The last record may end with the input; one
