@@ -68,7 +68,7 @@ check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader fo
 	tools/fuzz.sh 1m
 	$(GO) test -tags slow -run 'Kill|Finetune' ./internal/opt ./cmd/gollama
 	GOLLAMA_HOSTILE_MB=100 $(GO) test ./internal/tokens -run 'TestHostile|TestPreTokenizers|TestSharedTexts' -timeout 24h
-	$(GO) test ./internal/tokens -run '^$$' -fuzz FuzzEncode -fuzztime 10m
+	tools/fuzz.sh 10m ./internal/tokens
 	tools/engine/check.sh
 	[ -z "$(MODEL)" ] || tools/peers/repeat.sh "$(MODEL)"
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"gollama/internal/engine/ggml"
 	"gollama/internal/opt"
 )
 
@@ -129,7 +130,7 @@ func (t *tuning) diskNeed() int64 {
 // checkMemory refuses a run that does not fit the machine.
 func (t *tuning) checkMemory() error {
 	u := &t.o.tune
-	need, have := 4*t.trainable()*(2+u.moments()), opt.AvailableBytes()
+	need, have := 4*t.trainable()*(2+u.moments()), int64(ggml.AvailableMemory())
 	if have > 0 && need > have {
 		return &hintedError{fmt.Errorf("training %d values takes %s for them, their gradients and the optimizer, and %s are available", t.trainable(), megabytes(need), megabytes(have)),
 			"--method lora trains far fewer; --optimizer sgd keeps less"}

@@ -104,7 +104,3 @@ func totalWeight(batch []*data.Example) float64 {
 	}
 	return sum
 }
-
-// AvailableBytes returns the memory that can be had without swapping, 0 if it is
-// not known.
-func AvailableBytes() int64 { return availableBytes() }

@@ -4,6 +4,3 @@ package opt
 
 // residentBytes returns 0: the resident memory is not known here.
 func residentBytes() int64 { return 0 }
-
-// availableBytes returns 0: the memory that is free is not known here.
-func availableBytes() int64 { return 0 }
