@@ -193,7 +193,7 @@ func (t *tuning) open(ctx context.Context) error {
 		return err
 	}
 	if t.o.tune.init != "" {
-		if err := t.makeModel(); err != nil {
+		if err := t.makeModel(ctx); err != nil {
 			return err
 		}
 	}

@@ -150,7 +150,7 @@ func methodFlags() []flagDef {
 		{name: "layers", arg: "A-B", def: "all", help: "lora: layers that get an adapter, from 0, both ends included", binding: layersVar()},
 		{name: "lora", arg: "FILE", def: "none", help: "lora: go on with this adapter, with its rank, alpha and targets", binding: fileVar(func(o o) *string { return &o.tune.adapter })},
 		{name: "train-tensors", arg: "PATTERN,...", def: "all", help: "full: tensors that are trained, such as blk.*.attn_?.weight", binding: commaVar(func(o o) *[]string { return &o.tune.tensors }, parseList)},
-		{name: "init", arg: "FILE", def: "none", help: "make a new model instead of -m; FILE is YAML with architecture, context, embedding, layers, heads, kv-heads, head-dim, feed-forward, tied, rope-base, and tokenizer (a GGUF file to take it from) or vocab-size (of one that is learned on the data)", binding: fileVar(func(o o) *string { return &o.tune.init })},
+		{name: "init", arg: "FILE", def: "none", help: "make a new model instead of -m; FILE is YAML with architecture, context, embedding, layers, heads, kv-heads, head-dim, feed-forward, tied, rope-base, name, author, license, description, chat-template (a file, or the template itself), and tokenizer (a GGUF file to take it from) or vocab-size (of one that is learned on the data)", binding: fileVar(func(o o) *string { return &o.tune.init })},
 		{name: "activations", arg: "MIB", help: "memory for activations that are kept for the way back; what does not fit is computed twice, to the same bits", binding: intVar(func(o o) *int { return &o.tune.activations }, 1, 1<<24)},
 	}
 }

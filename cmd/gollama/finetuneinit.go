@@ -1,23 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
 	"gollama/internal/gguf"
 	"gollama/internal/opt/bpe"
+	"gollama/internal/opt/data"
 	"gollama/internal/opt/graph"
-	"gollama/internal/pipeline"
 )
 
 // initName is the new model in a run folder.
@@ -26,6 +25,11 @@ const initName = "init.gguf"
 // initConfig is the file of --init: a model to make. Sizes that are 0 get the
 // architecture's usual values where there are any.
 type initConfig struct {
+	Name         string  `yaml:"name"` // of the model; the file's if not given
+	Author       string  `yaml:"author"`
+	License      string  `yaml:"license"` // SPDX expression
+	Description  string  `yaml:"description"`
+	ChatTemplate string  `yaml:"chat-template"` // file of a Jinja template, beside this one, or the template itself
 	Architecture string  `yaml:"architecture"`
 	Tokenizer    string  `yaml:"tokenizer"`  // GGUF file whose vocabulary is taken; else one is learned
 	VocabSize    int     `yaml:"vocab-size"` // of the vocabulary that is learned
@@ -67,12 +71,60 @@ func readInit(path string) (initConfig, error) {
 	case c.Tokenizer != "" && c.VocabSize != 0:
 		return c, usagef("--init: %s: vocab-size is for a vocabulary that is learned, and a tokenizer is given", path)
 	}
-	return c, nil
+	return c, c.readTemplate(path)
+}
+
+// readTemplate puts the chat template in the place of its file's name, and finds out whether it can be read as one.
+func (c *initConfig) readTemplate(path string) error {
+	if c.ChatTemplate == "" {
+		return nil
+	}
+	name := path
+	if !strings.Contains(c.ChatTemplate, "{%") && !strings.Contains(c.ChatTemplate, "{{") {
+		if name = c.ChatTemplate; !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return usagef("--init: %s: chat-template: %s", path, err).withHint("the name goes from the folder of %s", filepath.Base(path))
+		}
+		c.ChatTemplate = string(text)
+	}
+	t, err := engine.NewChatTemplate(nil, engine.ChatTemplateOptions{Source: c.ChatTemplate})
+	if err != nil {
+		return usagef("--init: %s: chat-template: %s", name, oneLine(err))
+	}
+	return t.Close()
+}
+
+// specials returns the control tokens of a vocabulary that is learned: those of ChatML only where the template has them.
+func (c *initConfig) specials() []string {
+	if c.ChatTemplate == "" || strings.Contains(c.ChatTemplate, "<|im_start|>") {
+		return bpe.DefaultSpecials
+	}
+	return bpe.DefaultSpecials[:2]
+}
+
+// about returns the metadata that say what the model is.
+func (c *initConfig) about(file string) gguf.KVs {
+	if c.Name == "" {
+		c.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	}
+	var kvs gguf.KVs
+	for _, kv := range []struct{ key, text string }{
+		{"general.name", c.Name}, {"general.author", c.Author}, {"general.license", c.License},
+		{"general.description", c.Description}, {"tokenizer.chat_template", c.ChatTemplate},
+	} {
+		if kv.text != "" {
+			kvs = append(kvs, gguf.KV{Key: kv.key, Value: gguf.ValueOf(kv.text)})
+		}
+	}
+	return kvs
 }
 
 // makeModel makes the model of --init, with random weights, in the run folder.
 // It is the base of everything that follows.
-func (t *tuning) makeModel() error {
+func (t *tuning) makeModel(ctx context.Context) error {
 	c, err := readInit(t.o.tune.init)
 	if err != nil {
 		return err
@@ -93,7 +145,7 @@ func (t *tuning) makeModel() error {
 		}
 		return nil
 	}
-	vocab, err := t.vocabulary(c)
+	vocab, err := t.vocabulary(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -112,12 +164,15 @@ func (t *tuning) writeNew(c initConfig, vocab gguf.KVs) error {
 	if err != nil {
 		return &hintedError{fmt.Errorf("--init: %w", err), "the sizes are in " + t.o.tune.init}
 	}
-	err = t.writeParams(m, append(h.KVs(), vocab...))
+	kvs := append(h.KVs(), vocab...)
+	for _, kv := range c.about(t.o.tune.init) {
+		kvs = kvs.With(kv.Key, kv.Value)
+	}
+	err = t.writeParams(m, kvs)
 	return errors.Join(err, m.Close())
 }
 
 func (t *tuning) writeParams(m *graph.Model, kvs gguf.KVs) error {
-	kvs = kvs.With("general.name", gguf.ValueOf(strings.TrimSuffix(filepath.Base(t.o.tune.init), filepath.Ext(t.o.tune.init))))
 	kvs = kvs.With("general.file_type", gguf.ValueOf(uint32(0))) // all F32
 	var infos []gguf.TensorInfo
 	for _, p := range m.Params() {
@@ -140,7 +195,7 @@ func (t *tuning) writeParams(m *graph.Model, kvs gguf.KVs) error {
 }
 
 // vocabulary takes the tokenizer of a model, or learns one on the data.
-func (t *tuning) vocabulary(c initConfig) (gguf.KVs, error) {
+func (t *tuning) vocabulary(ctx context.Context, c initConfig) (gguf.KVs, error) {
 	if c.Tokenizer != "" {
 		f, err := gguf.OpenModel(c.Tokenizer)
 		if err != nil {
@@ -156,70 +211,29 @@ func (t *tuning) vocabulary(c initConfig) (gguf.KVs, error) {
 		return kvs, nil
 	}
 	trainer := bpe.NewTrainer()
-	paths := []string{t.o.PromptFile}
-	for _, s := range t.o.tune.data {
-		paths = append(paths, s.Path)
+	if err := t.addTexts(ctx, trainer); err != nil {
+		return nil, err
 	}
-	for _, path := range paths {
-		if path == "" {
-			continue
-		}
-		if path == "-" {
-			return nil, usagef("--init learns a vocabulary, so the data is read twice: give files, not standard input")
-		}
-		if err := addTexts(trainer, path); err != nil {
-			return nil, &inputError{err: fmt.Errorf("vocabulary: %w", err)}
-		}
-	}
-	v, err := trainer.Train(c.VocabSize, bpe.Options{})
+	v, err := trainer.Train(c.VocabSize, bpe.Options{Specials: c.specials()})
 	if err != nil {
 		return nil, &inputError{err: err}
 	}
 	return v.KVs()
 }
 
-// addTexts gives the trainer the texts of a file: the file itself, or the texts
-// in its JSON lines.
-func addTexts(trainer *bpe.Trainer, path string) (err error) {
-	f, err := pipeline.Open(path)
-	if err != nil {
-		return err
+// addTexts gives the trainer the texts of the training data.
+func (t *tuning) addTexts(ctx context.Context, trainer *bpe.Trainer) error {
+	sources := withFormat(t.o.tune.data, t.o.tune.dataFormat)
+	if t.o.PromptFile != "" {
+		sources = append(sources, data.Source{Path: t.o.PromptFile, Format: "text"})
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	r := bufio.NewReader(f)
-	head, err := r.Peek(1)
-	if err != nil && err != io.EOF {
-		return err
-	}
-	if len(head) == 0 || head[0] != '{' {
-		text, err := io.ReadAll(r)
-		trainer.Add(string(text))
-		return err
-	}
-	dec := json.NewDecoder(r)
-	for {
-		var record any
-		if err := dec.Decode(&record); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+	for _, s := range sources {
+		if s.Path == "-" {
+			return usagef("--init learns a vocabulary, so the data is read twice: give files, not standard input")
 		}
-		addStrings(trainer, record)
-	}
-}
-
-// addStrings gives the trainer every text in a record.
-func addStrings(trainer *bpe.Trainer, v any) {
-	switch v := v.(type) {
-	case string:
-		trainer.Add(v)
-	case []any:
-		for _, x := range v {
-			addStrings(trainer, x)
-		}
-	case map[string]any:
-		for _, x := range v { // counting words needs no order
-			addStrings(trainer, x)
+		if err := data.Texts(ctx, s, trainer.Add); err != nil {
+			return &inputError{err: fmt.Errorf("vocabulary: %w", err)}
 		}
 	}
+	return nil
 }
