@@ -23,7 +23,8 @@ const (
 // tensors. It shares the values with the model.
 func (t *tuning) trained() *lora.Adapter {
 	b := lora.BaseOf(t.base)
-	a := &lora.Adapter{Path: "the trained tensors", Arch: b.Arch, Alpha: t.model.AdapterAlpha(), Heads: b.Heads, KVHeads: b.KVHeads, Keys: t.provenance()}
+	a := &lora.Adapter{Path: "the trained tensors", Arch: b.Arch, Alpha: t.model.AdapterAlpha(), Heads: b.Heads, KVHeads: b.KVHeads,
+		Tied: t.o.tune.method == "full", Keys: t.provenance()}
 	pairs := map[string]int{}
 	for _, p := range t.model.Params() {
 		name, isA := strings.CutSuffix(p.Name, suffixA)
@@ -147,7 +148,7 @@ func (t *tuning) plan() (*lora.Plan, error) {
 		return nil, usagef("--out-type: %s", err)
 	}
 	return lora.NewPlan(t.base, []lora.Scaled{{Adapter: t.trained(), Scale: 1}}, lora.Options{
-		OutType: out, Threads: max(t.o.CPUParams.NThreads, 0), Keys: t.provenance(), KeepTied: true,
+		OutType: out, Threads: max(t.o.CPUParams.NThreads, 0), Keys: t.provenance(),
 	})
 }
 

@@ -37,6 +37,7 @@ type Adapter struct {
 	TaskName         string   // adapter.lora.task_name; may be empty
 	PromptPrefix     string   // adapter.lora.prompt_prefix; may be empty
 	InvocationTokens []uint32 // not empty: an aLoRA, which acts only after these tokens
+	Tied             bool     // a whole embedding is for the output, too, in a model that shares it
 	Keys             gguf.KVs // further keys of a GGUF file
 
 	// Heads and KVHeads are those of the model's attention. Only [WritePEFT] needs them, and only for architectures

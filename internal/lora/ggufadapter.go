@@ -23,6 +23,7 @@ const (
 	keyTask        = "adapter.lora.task_name"
 	keyPrefix      = "adapter.lora.prompt_prefix"
 	keyInvocation  = "adapter.alora.invocation_tokens"
+	keyTied        = "gollama.adapter.tied" // ours: llama.cpp has no whole tensors in adapters
 )
 
 const (
@@ -76,7 +77,8 @@ func fromGGUF(f *gguf.File) (*Adapter, error) {
 			return nil, adapterErrorf("%s is of kind %s, want an array of u32", keyInvocation, v.Kind())
 		}
 	}
-	a.Keys = f.Without(keyArch, keyType, keyName, keyAdapterType, keyAlpha, keyTask, keyPrefix, keyInvocation, gguf.KeyAlignment)
+	a.Tied, _ = f.Bool(keyTied)
+	a.Keys = f.Without(keyArch, keyType, keyName, keyAdapterType, keyAlpha, keyTask, keyPrefix, keyInvocation, keyTied, gguf.KeyAlignment)
 	return a, a.addGGUFTensors(f)
 }
 
@@ -226,6 +228,9 @@ func (a *Adapter) ggufKeys() gguf.KVs {
 	}
 	if len(a.InvocationTokens) > 0 {
 		kvs = append(kvs, gguf.KV{Key: keyInvocation, Value: gguf.ValueOf(a.InvocationTokens)})
+	}
+	if a.Tied {
+		kvs = append(kvs, gguf.KV{Key: keyTied, Value: gguf.ValueOf(true)})
 	}
 	return append(kvs, a.Keys...)
 }

@@ -25,7 +25,6 @@ type Options struct {
 	Force      bool       // merge an aLoRA, which then acts always
 	Measure    bool       // [Report] is about all rows, not a sample
 	Keys       gguf.KVs   // provenance, added to the model's keys
-	KeepTied   bool       // a whole embedding of a model that uses it as its output, too, is for both
 }
 
 // Plan is a merge that was checked: what Run reads, computes and writes.
@@ -161,7 +160,7 @@ func (p *Plan) untie(adapters []Scaled) error {
 	for _, a := range adapters {
 		for i := range a.Tensors {
 			name := a.Tensors[i].Base
-			if name != embdName && name != outputName || name == embdName && p.opt.KeepTied && a.Tensors[i].A == nil {
+			if name != embdName && name != outputName || name == embdName && a.Tied && a.Tensors[i].A == nil {
 				continue
 			}
 			if slices.Contains(alwaysTied, arch) {
