@@ -62,8 +62,7 @@ func Complete(text string) bool {
 func Conversation(ms []Message) (complete bool, err error) {
 	var texts []string
 	for i, m := range ms {
-		want := []string{"user", "assistant"}[i%2]
-		if m.Role != want {
+		if want := roleOf(i); m.Role != want {
 			return false, fmt.Errorf("turn %d: role %q, want %q", i+1, m.Role, want)
 		}
 		if strings.Contains(m.Content, turn) {
@@ -71,8 +70,24 @@ func Conversation(ms []Message) (complete bool, err error) {
 		}
 		texts = append(texts, m.Content)
 	}
-	m, err := read("chat", strings.Join(texts, turn))
-	return err == nil && !m.wasCut, err
+	for { // subject by subject, each of two turns or more
+		n := subject(texts)
+		if n == len(texts) {
+			m, err := read("chat", strings.Join(texts, turn))
+			return err == nil && !m.wasCut, err
+		}
+		texts = texts[n:]
+	}
+}
+
+// subject returns how many turns the first subject has: those that are a whole conversation of their own, or all.
+func subject(turns []string) int {
+	for n := 2; n < len(turns); n += 2 {
+		if m, err := read("chat", strings.Join(turns[:n], turn)); err == nil && !m.wasCut {
+			return n
+		}
+	}
+	return len(turns)
 }
 
 // Colours returns the words for colours that the language knows.

@@ -29,18 +29,26 @@ func New(rng *rand.Rand) string {
 	}
 }
 
-// NewChat draws a conversation. It begins with a turn of the user and ends with one of the assistant.
+// maxBefore is how many words a conversation may have for another subject to follow.
+const maxBefore = 200
+
+// NewChat draws a conversation. It begins with a turn of the user and ends with one of the assistant. One in three goes
+// on with another subject, which has nothing to do with what was said before.
 func NewChat(rng *rand.Rand) []Message {
 	var ms []Message
-	for text := range strings.SplitSeq(draw(rng, "chat"), turn) {
-		role := "user"
-		if len(ms)%2 == 1 {
-			role = "assistant"
+	for words := 0; ; {
+		for text := range strings.SplitSeq(draw(rng, "chat"), turn) {
+			ms = append(ms, Message{roleOf(len(ms)), text})
+			words += len(strings.Fields(text))
 		}
-		ms = append(ms, Message{role, text})
+		if words > maxBefore || rng.IntN(3) > 0 {
+			return ms
+		}
 	}
-	return ms
 }
+
+// roleOf returns the role of turn i.
+func roleOf(i int) string { return []string{"user", "assistant"}[i%2] }
 
 // drawer writes a text by a rule.
 type drawer struct {
