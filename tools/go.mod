@@ -13,6 +13,7 @@ require (
 	github.com/gpustack/gguf-parser-go v0.28.2
 	github.com/tiktoken-go/tokenizer v0.10.0
 	gollama v0.0.0
+	gonum.org/v1/gonum v0.16.0
 )
 
 require (
@@ -33,6 +34,5 @@ require (
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
-	gonum.org/v1/gonum v0.15.1 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
 )

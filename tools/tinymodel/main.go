@@ -3,10 +3,12 @@
 //	go run ./tinymodel -n 20000 -seed 1 -o stories.jsonl
 //	go run ./tinymodel -n 1000 -seed 2 -not stories.jsonl -o heldout.jsonl
 //	go run ./tinymodel -check samples.jsonl
+//	go run ./tinymodel -projector model.gguf -o mmproj.gguf
 //
 // The texts are JSON lines: {"text": ...} for a story and {"messages": [...]} for a conversation. The same seed writes
 // the same bytes. -check reads such lines, or lines of plain text, and says of each whether it belongs to the language
-// of the stories (package story), whether it is whole, and in which mood it is told.
+// of the stories (package story), whether it is whole, and in which mood it is told. -projector makes the vision
+// projector that goes with a model.
 package main
 
 import (
@@ -24,6 +26,7 @@ type options struct {
 	corpus
 	not, out string
 	check    string
+	model    string // to make a projector for
 	judge
 	least
 }
@@ -45,6 +48,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	}
 	if o.check != "" {
 		return checkFile(o, stdout)
+	}
+	if o.model != "" {
+		return makeProjector(o)
 	}
 	if o.not != "" {
 		if o.skip, err = readTexts(o.not); err != nil {
@@ -80,6 +86,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.not, "not", "", "leave out the stories that are in this file, such as the training data when held-out texts are written")
 	f.StringVar(&o.out, "o", "-", "file to write; - is standard output")
 	f.StringVar(&o.check, "check", "", "judge the texts of this file instead; - is standard input")
+	f.StringVar(&o.model, "projector", "", "make the vision projector of this model instead")
 	f.StringVar(&o.prompt, "prompt", "", "-check: text that stood before each {\"text\"}, where the samples leave their prompt out")
 	f.BoolVar(&o.json, "json", false, "-check: write JSON lines, a failure each and a summary at the end")
 	f.Float64Var(&o.grammatical, "min-grammatical", 0, "-check: fail if a smaller share is grammatical")
@@ -95,10 +102,25 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	switch {
 	case f.NArg() != 0:
 		return o, fmt.Errorf("argument %q: want flags only", f.Arg(0))
+	case o.model != "" && (o.out == "-" || o.check != ""):
+		return o, errors.New("-projector: want -o FILE and no -check")
 	case o.n < 1:
 		return o, fmt.Errorf("-n %d: want at least 1", o.n)
 	}
 	return o, nil
+}
+
+// makeProjector makes the projector of o.model.
+func makeProjector(o options) error {
+	words, err := wordEmbeddings(o.model)
+	if err != nil {
+		return err
+	}
+	p, err := fitProjector(words, o.seed)
+	if err != nil {
+		return err
+	}
+	return p.write(o.out)
 }
 
 // checkFile judges o.check and writes the report to w.
