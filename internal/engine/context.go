@@ -34,14 +34,18 @@ type Context struct {
 // NewContext makes a context of m with the settings of p, which must be valid:
 // LoRA adapters and control vectors included, each of their errors being fatal,
 // and one run to warm up if p says so.
-func NewContext(m *Model, p *Params) (*Context, error) {
+func NewContext(m *Model, p *Params) (*Context, error) { return NewContextTap(m, p, nil) }
+
+// NewContextTap is NewContext with a tap, nil for none; the tap is closed after the context. What
+// runs to warm up runs through it, too.
+func NewContextTap(m *Model, p *Params, t Tap) (*Context, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	if err := m.retain(); err != nil {
 		return nil, err
 	}
-	c, err := newContext(m, p)
+	c, err := newContext(m, p, t)
 	if err != nil {
 		m.release()
 		return nil, err
@@ -54,7 +58,7 @@ func NewContext(m *Model, p *Params) (*Context, error) {
 	return c, nil
 }
 
-func newContext(m *Model, p *Params) (*Context, error) {
+func newContext(m *Model, p *Params, t Tap) (*Context, error) {
 	if m.vocabOnl || p.NoAlloc {
 		return nil, &Error{Op: "new context", Path: m.info.Path, Msg: "it was loaded without its weights"}
 	}
@@ -64,6 +68,9 @@ func newContext(m *Model, p *Params) (*Context, error) {
 	cp := contextParams(p)
 	if p.NCtx == 0 {
 		cp.n_ctx = C.uint32_t(m.fitCtx)
+	}
+	if t != nil {
+		cp.eval, cp.eval_data = t.hook()
 	}
 	var a arena
 	defer a.free()

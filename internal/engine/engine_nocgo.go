@@ -174,6 +174,9 @@ func UnicodeTables() (flags []uint16, lower []uint32, err error) { return nil, n
 // NewContext returns ErrNoCgo.
 func NewContext(*Model, *Params) (*Context, error) { return nil, ErrNoCgo }
 
+// NewContextTap returns ErrNoCgo.
+func NewContextTap(*Model, *Params, Tap) (*Context, error) { return nil, ErrNoCgo }
+
 // Close does nothing.
 func (c *Context) Close() error { return nil }
 

@@ -53,6 +53,7 @@ typedef struct {
     int rope_scaling, pooling, attention, flash_attn, type_k, type_v;
     float rope_freq_base, rope_freq_scale, yarn_ext, yarn_attn, yarn_beta_fast, yarn_beta_slow;
     bool no_kv_offload, no_perf, no_op_offload, swa_full, kv_unified;
+    void * eval, * eval_data; // a tap: ggml_backend_sched_eval_callback and its argument; null for none
 } gl_ctx_params;
 
 typedef struct { int n_threads, prio, poll; bool strict; const int * cpus; int n_cpus; } gl_threads;

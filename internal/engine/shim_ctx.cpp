@@ -65,6 +65,8 @@ llama_context_params gl_to_context_params(const gl_ctx_params * p) {
     c.op_offload            = !p->no_op_offload;
     c.swa_full              = p->swa_full;
     c.kv_unified            = p->kv_unified;
+    c.cb_eval               = (ggml_backend_sched_eval_callback) p->eval;
+    c.cb_eval_user_data     = p->eval_data;
     return c;
 }
 
