@@ -47,14 +47,17 @@ func completions(cmd string) []string {
 func bashCompletion() string {
 	var b strings.Builder
 	b.WriteString("# bash completion for gollama\n_gollama() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n")
-	fmt.Fprintf(&b, "\tif [ \"$COMP_CWORD\" -eq 1 ]; then\n\t\twords=%q\n", strings.Join(append(commandNames(), "--help"), " "))
-	b.WriteString("\telse\n\t\tcase ${COMP_WORDS[1]} in\n")
-	for _, c := range commandNames() {
-		words := completions(c)
-		if c == "completion" {
+	fmt.Fprintf(&b, "\tif [ \"$COMP_CWORD\" -eq 1 ]; then\n\t\twords=%q\n", strings.Join(append(topNames(), "--help"), " "))
+	b.WriteString("\telse\n\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]} \" in\n")
+	for _, c := range commandsByLength() {
+		words := completions(c.name)
+		if c == completionCommand {
 			words = append(words, "bash", "zsh", "fish")
 		}
-		fmt.Fprintf(&b, "\t\t%s) words=%q ;;\n", c, strings.Join(words, " "))
+		for _, child := range c.children() {
+			words = append(words, strings.TrimPrefix(child.name, c.name+"-"))
+		}
+		fmt.Fprintf(&b, "\t\t%q*) words=%q ;;\n", c.shown()+" ", strings.Join(words, " "))
 	}
 	b.WriteString("\t\tesac\n\tfi\n\tCOMPREPLY=()\n\tif [[ $cur == -* || $COMP_CWORD -eq 1 || ${COMP_WORDS[1]} == completion ]]; then\n")
 	b.WriteString("\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n\tfi\n}\ncomplete -o bashdefault -o default -F _gollama gollama\n")
@@ -65,11 +68,13 @@ func zshCompletion() string {
 	var b strings.Builder
 	b.WriteString("#compdef gollama\n_gollama() {\n\tif (( CURRENT == 2 )); then\n\t\tlocal -a commands=(\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "\t\t\t%s\n", shellQuote(c.name+":"+c.short))
+		if c.parent == "" {
+			fmt.Fprintf(&b, "\t\t\t%s\n", shellQuote(c.name+":"+c.short))
+		}
 	}
-	b.WriteString("\t\t)\n\t\t_describe subcommand commands\n\t\treturn\n\tfi\n\tlocal -a flags\n\tcase ${words[2]} in\n")
-	for _, c := range commands() {
-		fmt.Fprintf(&b, "\t%s) flags=(%s) ;;\n", c.name, strings.Join(completions(c.name), " "))
+	b.WriteString("\t\t)\n\t\t_describe subcommand commands\n\t\treturn\n\tfi\n\tlocal -a flags\n\tcase \"${words[2]} ${words[3]} \" in\n")
+	for _, c := range commandsByLength() {
+		fmt.Fprintf(&b, "\t%q*) flags=(%s) ;;\n", c.shown()+" ", strings.Join(completions(c.name), " "))
 	}
 	b.WriteString("\tesac\n\tif [[ ${words[2]} == completion ]]; then\n\t\tcompadd bash zsh fish\n\telif [[ ${words[CURRENT]} == -* ]]; then\n\t\tcompadd -- $flags\n\telse\n\t\t_files\n\tfi\n}\nif [ \"$funcstack[1]\" = _gollama ]; then\n\t_gollama \"$@\"\nelse\n\tcompdef _gollama gollama\nfi\n")
 	return b.String()
@@ -79,12 +84,17 @@ func fishCompletion() string {
 	var b strings.Builder
 	b.WriteString("# fish completion for gollama\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "complete -c gollama -n __fish_use_subcommand -f -a %s -d %s\n", c.name, shellQuote(c.short))
+		if c.parent == "" {
+			fmt.Fprintf(&b, "complete -c gollama -n __fish_use_subcommand -f -a %s -d %s\n", c.name, shellQuote(c.short))
+		}
 	}
 	for _, c := range commands() {
+		if c.parent != "" {
+			fmt.Fprintf(&b, "complete -c gollama -n '__fish_seen_subcommand_from %s' -f -a %s -d %s\n", c.parent, strings.TrimPrefix(c.name, c.parent+"-"), shellQuote(c.short))
+		}
 		for _, g := range groups {
 			for _, f := range groupRows(c.name, g) {
-				fmt.Fprintf(&b, "complete -c gollama -n '__fish_seen_subcommand_from %s'", c.name)
+				fmt.Fprintf(&b, "complete -c gollama -n '%s'", fishCondition(c))
 				for _, n := range flagNames(f) {
 					n, _, _ = strings.Cut(n, " ")
 					bare := strings.TrimLeft(n, "-")
@@ -112,4 +122,30 @@ func fishCompletion() string {
 // with backslashes for a quote, so quotes are left out.
 func shellQuote(s string) string {
 	return "'" + strings.NewReplacer("'", "", `\`, `\\`).Replace(s) + "'"
+}
+
+// fishCondition says when a subcommand's flags are of use.
+func fishCondition(c *command) string {
+	if c.parent == "" {
+		return "__fish_seen_subcommand_from " + c.name
+	}
+	return "__fish_seen_subcommand_from " + c.parent + "; and __fish_seen_subcommand_from " + strings.TrimPrefix(c.name, c.parent+"-")
+}
+
+// topNames returns the subcommands that stand first on a command line.
+func topNames() []string {
+	var names []string
+	for _, c := range commands() {
+		if c.parent == "" {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// commandsByLength returns the subcommands, those of subcommands first.
+func commandsByLength() []*command {
+	list := commands()
+	sort.SliceStable(list, func(i, j int) bool { return list[i].parent != "" && list[j].parent == "" })
+	return list
 }

@@ -21,7 +21,9 @@ func rootHelp() string {
 	var b strings.Builder
 	b.WriteString("gollama works with GGUF models from the command line.\n\nUsage: gollama SUBCOMMAND [flags]\n\nSubcommands:\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-12s%s\n", c.name, c.short)
+		if c.parent == "" {
+			fmt.Fprintf(&b, "  %-12s%s\n", c.name, c.short)
+		}
 	}
 	b.WriteString("\ngollama SUBCOMMAND --help tells more about each.\n\n")
 	b.WriteString(exitStatus)
@@ -30,8 +32,14 @@ func rootHelp() string {
 
 func commandHelp(c *command) string {
 	var b strings.Builder
-	usage := strings.TrimSpace("gollama " + c.name + " " + c.synopsis)
+	usage := strings.TrimSpace("gollama " + c.shown() + " " + c.synopsis)
 	fmt.Fprintf(&b, "%s\n\nUsage: %s\n\n%s\n", c.short, usage, strings.TrimSpace(c.long))
+	for i, child := range c.children() {
+		if i == 0 {
+			b.WriteString("\nSubcommands:\n")
+		}
+		fmt.Fprintf(&b, "  %-12s%s\n", strings.TrimPrefix(child.name, c.name+"-"), child.short)
+	}
 	for _, g := range groups {
 		rows := groupRows(c.name, g)
 		if len(rows) == 0 {

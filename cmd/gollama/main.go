@@ -42,6 +42,7 @@ type env struct {
 // command is a subcommand.
 type command struct {
 	name     string
+	parent   string // of imatrix-merge, which is written gollama imatrix merge: imatrix
 	synopsis string // after the name
 	short    string // one sentence
 	long     string // what it reads and writes, examples, exit status
@@ -71,6 +72,35 @@ func findCommand(name string) *command {
 		}
 	}
 	return nil
+}
+
+// commandOf returns the subcommand of a command line, nil if there is none of that name, and what follows it.
+func commandOf(args []string) (*command, []string) {
+	if len(args) > 1 {
+		if c := findCommand(args[0] + "-" + args[1]); c != nil && c.parent == args[0] {
+			return c, args[2:]
+		}
+	}
+	return findCommand(args[0]), args[1:]
+}
+
+// shown is the name as it is written on the command line.
+func (c *command) shown() string {
+	if c.parent == "" {
+		return c.name
+	}
+	return c.parent + " " + strings.TrimPrefix(c.name, c.parent+"-")
+}
+
+// children returns the subcommands of a subcommand.
+func (c *command) children() []*command {
+	var list []*command
+	for _, other := range commands() {
+		if other.parent == c.name {
+			list = append(list, other)
+		}
+	}
+	return list
 }
 
 func isCommand(name string) bool { return findCommand(name) != nil }
@@ -117,12 +147,12 @@ func (e *env) dispatch(ctx context.Context, who *string) error {
 	if args[0] == "--version" || args[0] == "-version" {
 		args = append([]string{"version"}, args[1:]...)
 	}
-	c := findCommand(args[0])
+	c, args := commandOf(args)
 	if c == nil {
-		return unknownCommand(args[0])
+		return unknownCommand(e.args[1])
 	}
-	*who = "gollama " + c.name
-	line, written, help, err := canonical(c.name, args[1:])
+	*who = "gollama " + c.shown()
+	line, written, help, err := canonical(c.name, args)
 	if err != nil {
 		return err
 	}
@@ -154,12 +184,12 @@ func (e *env) help(args []string) error {
 	if isHelp(args[0]) || len(args) == 1 || isHelp(args[1]) {
 		return e.out.text(rootHelp())
 	}
-	c := findCommand(args[1])
+	c, rest := commandOf(args[1:])
 	if c == nil {
 		return unknownCommand(args[1])
 	}
-	if len(args) > 2 {
-		return usagef("unexpected argument %q", args[2])
+	if len(rest) > 0 {
+		return usagef("unexpected argument %q", rest[0])
 	}
 	return e.out.text(commandHelp(c))
 }

@@ -24,11 +24,11 @@ func runMan(_ context.Context, e *env, _ *options, _ []string) error {
 	fmt.Fprintf(&b, ".TH GOLLAMA 1 \"\" \"gollama %s\" \"User Commands\"\n", roff(version))
 	b.WriteString(".SH NAME\ngollama \\- work with GGUF models\n.SH SYNOPSIS\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, ".B gollama %s\n%s\n.br\n", c.name, roff(c.synopsis))
+		fmt.Fprintf(&b, ".B gollama %s\n%s\n.br\n", roff(c.shown()), roff(c.synopsis))
 	}
 	b.WriteString(".SH DESCRIPTION\ngollama works with GGUF models from the command line.\n")
 	for _, c := range commands() {
-		fmt.Fprintf(&b, ".SH GOLLAMA %s\n%s\n.PP\n.nf\n%s\n.fi\n", strings.ToUpper(c.name), roff(c.short), roff(strings.TrimSpace(c.long)))
+		fmt.Fprintf(&b, ".SH GOLLAMA %s\n%s\n.PP\n.nf\n%s\n.fi\n", strings.ToUpper(c.shown()), roff(c.short), roff(strings.TrimSpace(c.long)))
 		for _, g := range groups {
 			rows := groupRows(c.name, g)
 			if len(rows) == 0 {
