@@ -12,6 +12,7 @@ import (
 
 	"gollama/internal/engine/ggml"
 	"gollama/internal/gguf"
+	"gollama/internal/imatrix"
 	"gollama/internal/lora"
 	"gollama/internal/pipeline"
 )
@@ -209,9 +210,11 @@ func (x *export) open() error {
 		Force: x.o.export.force, Measure: x.o.export.report != "", Keys: x.provenance(),
 	}
 	if x.o.export.imatrix != "" {
-		if opt.Importance, err = lora.ReadImportance(x.o.export.imatrix); err != nil {
+		f, err := imatrix.Open(x.o.export.imatrix, 0)
+		if err != nil {
 			return &inputError{err: fmt.Errorf("--imatrix: %w", err)}
 		}
+		opt.Importance = f.Means()
 	}
 	if x.plan, err = lora.NewPlan(x.base, x.adapters, opt); err != nil {
 		return x.hinted(err)

@@ -60,7 +60,7 @@ const (
 )
 
 var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupRecords, groupScore, groupGenerate, groupSampling, groupModel,
-	groupContext, groupRope, groupAdapters, groupExport, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupCPU, groupDevices,
+	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
 const (
@@ -324,6 +324,10 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, tokenizeFlags()...)
 	rows = append(rows, finetuneFlags()...)
 	alsoIn(rows, inRPCServer, sharedWithRPCServer)
+	for _, in := range []string{inImatrixMerge, inImatrixConvert, inImatrixStats, inImatrixDiff, inImatrixCheck} {
+		alsoIn(rows, in, sharedWithImatrixTools)
+	}
+	rows = append(rows, imatrixToolFlags()...)
 	return rows
 }
 

@@ -53,7 +53,8 @@ type command struct {
 
 // commands returns the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{runCommand, tokenizeCommand, exportLoRACommand, finetuneCommand, rpcServerCommand, versionCommand, devicesCommand,
+	return []*command{runCommand, tokenizeCommand, exportLoRACommand, finetuneCommand, imatrixMergeCommand,
+		imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand, rpcServerCommand, versionCommand, devicesCommand,
 		completionCommand, manCommand}
 }
 

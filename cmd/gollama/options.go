@@ -39,6 +39,7 @@ type options struct {
 
 	export exportOptions
 	tune   tuneOptions
+	imx    imatrixOptions
 
 	config      string
 	printConfig bool
@@ -64,7 +65,7 @@ func defaultOptions() *options {
 	return &options{
 		Params: p, overflow: "error", format: "text", recordsOptions: recordsOptions{ordered: true, maxErrors: -1, texts: 1},
 		scoreOptions: scoreOptions{chunks: -1}, rpc: rpcOptions{host: "127.0.0.1", port: 50052},
-		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
+		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(), imx: imatrixDefaults(),
 	}
 }
 

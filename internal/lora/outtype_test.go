@@ -69,16 +69,16 @@ func TestParseOutType(t *testing.T) {
 }
 
 // Norms, and what llama-quantize keeps, stay as they are.
-func TestConverts(t *testing.T) {
+func TestQuantizable(t *testing.T) {
 	for name, want := range map[string]bool{
 		"blk.0.attn_q.weight": true, "blk.0.attn_norm.weight": false, "blk.0.ffn_gate_inp.weight": false,
 		"blk.0.attn_q.bias": false, "rope_freqs.weight": true, "blk.0.ssm_conv1d.weight": false, "token_embd.weight": true,
 	} {
-		if got := converts(gguf.TensorInfo{Name: name, Shape: []uint64{64, 8}}); got != want {
-			t.Errorf("converts(%s) = %v, want %v", name, got, want)
+		if got := (gguf.TensorInfo{Name: name, Shape: []uint64{64, 8}}).Quantizable(); got != want {
+			t.Errorf("Quantizable(%s) = %v, want %v", name, got, want)
 		}
 	}
-	if converts(gguf.TensorInfo{Name: "rope_freqs.weight", Shape: []uint64{64, 1}}) {
+	if (gguf.TensorInfo{Name: "rope_freqs.weight", Shape: []uint64{64, 1}}).Quantizable() {
 		t.Error("a row is converted")
 	}
 }

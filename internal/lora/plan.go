@@ -254,6 +254,10 @@ func (p *Plan) chooseTypes() error {
 	return nil
 }
 
+// Importance holds, by tensor name, the mean squares of the activations that each column of a tensor meets: ne[0]
+// values, for experts ne[0] for each.
+type Importance map[string][]float32
+
 // ErrOutType is wrapped by the error that a tensor cannot be written in the type that was asked for or that it has.
 var ErrOutType = errors.New("output type")
 
