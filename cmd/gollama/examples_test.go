@@ -60,6 +60,13 @@ func TestHelpExamples(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				vector, err := os.ReadFile(storyVector)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, "vector.gguf"), vector, 0o666)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 				if err := lora.WriteGGUF(filepath.Join(dir, "adapter.gguf"), storyAdapter()); err != nil {
 					t.Fatal(err)
 				}

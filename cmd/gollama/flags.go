@@ -60,7 +60,7 @@ const (
 )
 
 var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupRecords, groupScore, groupGenerate, groupSampling, groupModel,
-	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupCPU, groupDevices,
+	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupVector, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
 const (
@@ -328,6 +328,10 @@ func makeFlagTable() []flagDef {
 		alsoIn(rows, in, sharedWithImatrixTools)
 	}
 	rows = append(rows, imatrixToolFlags()...)
+	rows = append(rows, cvectorFileFlags()...)
+	for _, cmd := range vectorFileCommands {
+		alsoIn(rows, cmd, sharedWithVectorFiles)
+	}
 	return rows
 }
 
@@ -416,7 +420,7 @@ func logFlags() []flagDef {
 		flagDef{name: "config", arg: "FILE", def: "none", help: "read settings from a YAML file: long names as keys, at the top or under the subcommand's name", in: inBoth, binding: fileVar(func(o o) *string { return &o.config }).unprinted()},
 		flagDef{name: "print-config", help: "write the settings that would be used as YAML, and end", in: inBoth, binding: boolVar(func(o o) *bool { return &o.printConfig }).unprinted()},
 		flagDef{name: "model-info", help: "show what the header of the model, adapter or projector -m says, and end; nothing is loaded; with --json as one object", in: inRun, binding: boolVar(func(o o) *bool { return &o.modelInfo }).unprinted()},
-		flagDef{name: "json", help: "write one JSON object", in: inInfo + "finetune ", binding: boolVar(func(o o) *bool { return &o.json })},
+		flagDef{name: "json", help: "write one JSON object", in: inInfo + "finetune cvector-generate-info ", binding: boolVar(func(o o) *bool { return &o.json })},
 	)...)
 }
 

@@ -53,9 +53,14 @@ type command struct {
 
 // commands returns the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{runCommand, tokenizeCommand, exportLoRACommand, finetuneCommand, imatrixMergeCommand,
-		imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand, rpcServerCommand, versionCommand, devicesCommand,
-		completionCommand, manCommand}
+	return []*command{
+		runCommand, tokenizeCommand,
+		imatrixMergeCommand, imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand,
+		cvectorInfoCommand, cvectorAddCommand, cvectorScaleCommand, cvectorShiftCommand,
+		exportLoRACommand, finetuneCommand,
+		rpcServerCommand, versionCommand, devicesCommand,
+		completionCommand, manCommand,
+	}
 }
 
 func commandNames() []string {

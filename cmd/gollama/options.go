@@ -41,6 +41,8 @@ type options struct {
 	tune   tuneOptions
 	imx    imatrixOptions
 
+	vectorFile cvectorFileOptions
+
 	config      string
 	printConfig bool
 	modelInfo   bool
@@ -66,6 +68,7 @@ func defaultOptions() *options {
 		Params: p, overflow: "error", format: "text", recordsOptions: recordsOptions{ordered: true, maxErrors: -1, texts: 1},
 		scoreOptions: scoreOptions{chunks: -1}, rpc: rpcOptions{host: "127.0.0.1", port: 50052},
 		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(), imx: imatrixDefaults(),
+		vectorFile: cvectorFileOptions{by: -1},
 	}
 }
 

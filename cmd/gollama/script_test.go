@@ -17,7 +17,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gollama": main})
 }
 
-const storyModel = "../../../shared/models/stories260K.gguf"
+const (
+	storyModel  = "../../../shared/models/stories260K.gguf"
+	storyVector = "../../internal/cvector/testdata/llama-mean.gguf" // a control vector for it
+)
 
 // hasEngine tells a build with cgo from one without.
 func hasEngine() bool { return engine.CheckGrammar(`root ::= "a"`) == nil }
@@ -36,6 +39,11 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("S", model)
+			vector, err := filepath.Abs(storyVector)
+			e.Setenv("V", vector)
+			if err != nil {
+				return err
+			}
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
