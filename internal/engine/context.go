@@ -292,7 +292,7 @@ func (c *Context) decodeChunk(ctx context.Context, b *Batch, from, to int, encod
 	stop := context.AfterFunc(ctx, func() { C.gl_flag_set(flag, 1) })
 	var e C.gl_err
 	var rc C.int
-	cause := c.watch(func() {
+	cause := watched(func() {
 		rc = C.gl_decode(c.ptr, C.bool(encode), (*C.int32_t)(unsafe.Pointer(&b.Tokens[from])), (*C.int32_t)(unsafe.Pointer(&b.Pos[from])),
 			(*C.int32_t)(unsafe.Pointer(&b.Seq[from])), (*C.int8_t)(unsafe.Pointer(&out[0])), C.int(to-from), &e)
 	})
@@ -308,8 +308,8 @@ func (c *Context) decodeChunk(ctx context.Context, b *Batch, from, to int, encod
 	return nil
 }
 
-// watch is captured, except that it does not make other contexts wait.
-func (c *Context) watch(f func()) string {
+// watched is captured, except that it does not wait for others and hears nothing then.
+func watched(f func()) string {
 	if !captureMu.TryLock() {
 		f()
 		return ""

@@ -23,6 +23,13 @@ template <typename T, typename F> T guard(gl_err * err, T bad, F f) {
     return bad;
 }
 
+// While one lives, an assertion that fails on its thread outside of ggml's kernels throws: what libmtmd asserts on while it
+// reads a file or builds a graph is the file's or the picture's fault, and nothing has begun to compute then.
+struct gl_catch_aborts {
+    gl_catch_aborts();
+    ~gl_catch_aborts();
+};
+
 // Runs f on a thread with a stack of 1 GiB, of which only the pages used cost anything. The
 // tokenizers' regular expressions and the grammar and schema parsers recurse with their input.
 void gl_on_big_stack(const std::function<void()> & f);

@@ -7,6 +7,7 @@
 #include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"
+#include "mtmd-helper.h"
 
 #include <atomic>
 #include <csignal>
@@ -45,6 +46,22 @@ static void last_words(const char * what) {
 
 // Some models' sizes are divided by hyperparameters that are not checked. Go code never raises this signal.
 static void on_division(int) { last_words("division by zero"); }
+
+static thread_local int catching_aborts = 0;
+
+gl_catch_aborts::gl_catch_aborts() { catching_aborts++; }
+gl_catch_aborts::~gl_catch_aborts() { catching_aborts--; }
+
+// The message begins with the source file. A kernel's threads wait for one another, so nothing may leave one.
+static void on_abort(const char * what) {
+    if (catching_aborts > 0 && !strstr(what, "/ggml-cpu/") && !strstr(what, "/ggml-cuda/") && !strstr(what, "/ggml-metal/") &&
+        !strstr(what, "/ggml-vulkan/")) {
+        const std::string path(what, strcspn(what, ":"));
+        const size_t      slash = path.rfind('/');
+        throw std::runtime_error(std::string("it does not fit together: ") + (slash == path.npos ? what : what + slash + 1));
+    }
+    last_words(what);
+}
 
 static void on_terminate() {
     try {
@@ -111,7 +128,7 @@ static void on_log(enum ggml_log_level level, const char * text, void *) {
 
 void gl_init(void) {
     setenv("GGML_NO_BACKTRACE", "1", 1);
-    ggml_set_abort_callback([](const char * msg) { last_words(msg); });
+    ggml_set_abort_callback(on_abort);
     std::set_terminate(on_terminate);
     struct sigaction division = {};
     division.sa_handler = on_division;
@@ -119,6 +136,7 @@ void gl_init(void) {
     sigaction(SIGFPE, &division, nullptr);
     llama_log_set(on_log, nullptr);
     ggml_log_set(on_log, nullptr);
+    mtmd_helper_log_set(on_log, nullptr);
     // common's logger writes to stdout from a thread of its own: below 0 nothing reaches it.
     common_log_set_verbosity_thold(-1);
     llama_backend_init();

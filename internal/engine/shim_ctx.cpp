@@ -192,6 +192,15 @@ int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * p
     });
 }
 
+// For shim_media.cpp.
+int gl_decode_batch(gl_ctx * c, const llama_batch & b) {
+    return compute(c, [&] {
+        const int rc = llama_decode(c->lctx, b);
+        llama_synchronize(c->lctx);
+        return rc;
+    });
+}
+
 // One run before anything is timed, as common_init_from_params does it.
 bool gl_warmup(gl_ctx * c, gl_err * err) {
     return guard(err, false, [&] {

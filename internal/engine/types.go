@@ -13,6 +13,9 @@ var (
 	ErrAborted     = errors.New("aborted")
 	ErrModel       = errors.New("the model cannot be used")
 	ErrContextFull = errors.New("the context is full")
+	ErrMedia       = errors.New("the medium cannot be used")
+	ErrImageTokens = errors.New("limits of an image's tokens")
+	ErrNoModality  = errors.New("the projector cannot read this")
 )
 
 // Error is an error with the file that it is about. Its text is one line that
