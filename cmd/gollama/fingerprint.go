@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"gollama/internal/completion"
 	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
 	"gollama/internal/pipeline"
@@ -48,6 +49,36 @@ type recordSettings struct {
 	Cache          []string              `json:"cache"`
 	FlashAttn      string                `json:"flash_attn"`
 	Rope           []float32             `json:"rope"`
+	Chat           chatSettings          `json:"chat"`
+}
+
+// chatSettings are those of them that records with messages depend on.
+type chatSettings struct {
+	completion.ChatSettings
+	Template     string `json:"template,omitempty"` // a name, or the sum of a text; empty is the model's
+	System       string `json:"system,omitempty"`
+	Converse     bool   `json:"conversation,omitempty"`
+	SpecialInput string `json:"special_in_input,omitempty"`
+}
+
+func (o *options) chatFingerprint() (c chatSettings, err error) {
+	if c.ChatSettings, err = o.chatSettings(); err != nil {
+		return c, err
+	}
+	c.Template, c.System, c.Converse, c.SpecialInput = o.ChatTemplate, o.SystemPrompt, o.chatting(), o.specialInput
+	path := o.templateFile
+	if _, err := os.Stat(o.ChatTemplate); err == nil && o.ChatTemplate != noTemplate && !slices.Contains(engine.BuiltinChatTemplates(), o.ChatTemplate) {
+		path = o.ChatTemplate
+	}
+	if path != "" {
+		text, err := readTemplate(path)
+		if err != nil {
+			return c, err
+		}
+		sum := sha256.Sum256([]byte(text))
+		c.Template = hex.EncodeToString(sum[:])
+	}
+	return c, nil
 }
 
 func (r *recordsRun) fingerprint() (*fingerprint, error) {
@@ -67,6 +98,9 @@ func (r *recordsRun) fingerprint() (*fingerprint, error) {
 		s.Prefix = hex.EncodeToString(sum[:])
 	}
 	var err error
+	if s.Chat, err = o.chatFingerprint(); err != nil {
+		return nil, err
+	}
 	for _, path := range r.file.Paths {
 		var sum string
 		if sum, err = sampleSum(path); err != nil {

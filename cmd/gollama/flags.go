@@ -59,7 +59,7 @@ const (
 	groupSettings = "Settings"
 )
 
-var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupRecords, groupScore, groupGenerate, groupSampling, groupModel,
+var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupChat, groupRecords, groupScore, groupGenerate, groupSampling, groupModel,
 	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupVector, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
@@ -77,8 +77,7 @@ func samplingBit(c engine.SamplingConfig) func(*options) {
 
 const (
 	noDownload   = "gollama downloads nothing: give a file with -m FILE"
-	noChat       = "run completes the prompt as it stands: put the chat template's text into the prompt"
-	noInteract   = "run is one-shot: give the prompt with -p, -f or standard input, or many with --records"
+	noAffix      = "what stands before and after a message is the chat template's: --chat-template"
 	noDraft      = "run uses no draft model: leave the flag out"
 	noSelfExtend = "self-extend is not supported: use --rope-scaling yarn or --rope-scale for a longer context"
 )
@@ -311,6 +310,7 @@ func makeFlagTable() []flagDef {
 		flagDef{name: "control-vector-layer-range", arg: "START END", args: 2, def: "all layers", help: "layers that control vectors apply to, both ends included", in: inRun, binding: layerRange()},
 	)...)
 	rows = append(rows, scoreFlags()...)
+	rows = append(rows, chatFlags()...)
 	rows = append(rows, sessionFlags()...)
 	rows = append(rows, recordFlags()...)
 	rows = append(rows, cpuFlags()...)
@@ -435,26 +435,10 @@ func rejectedFlags() []flagDef {
 		rejected("version", "", "", "use gollama version"),
 		rejected("list-devices", "", "", "use gollama devices"),
 		rejected("completion-bash", "", "", "use gollama completion bash"),
-		{name: "conversation", alias: []string{"-cnv"}, fixed: map[string]string{"--no-conversation": "false", "-no-cnv": "false"}, in: inRun, binding: holds(false, noInteract)},
-		{name: "jinja", env: "LLAMA_ARG_JINJA", fixed: map[string]string{"--no-jinja": "false"}, in: inRun, binding: holds(false, noChat)},
-		rejected("interactive", "", "", noInteract, "-i"),
-		rejected("interactive-first", "", "", noInteract, "-if"),
-		rejected("multiline-input", "", "", noInteract, "-mli"),
-		rejected("in-prefix-bos", "", "", noInteract),
-		rejected("in-prefix", "TEXT", "", noInteract),
-		rejected("in-suffix", "TEXT", "", noInteract),
-		rejected("single-turn", "", "", noChat, "-st"),
-		rejected("system-prompt", "TEXT", "", noChat, "-sys"),
-		rejected("system-prompt-file", "FILE", "", noChat, "-sysf"),
-		rejected("chat-template", "TEMPLATE", "LLAMA_ARG_CHAT_TEMPLATE", noChat),
-		rejected("chat-template-file", "FILE", "LLAMA_ARG_CHAT_TEMPLATE_FILE", noChat),
-		rejected("reasoning-format", "FORMAT", "LLAMA_ARG_THINK", noChat),
-		rejected("reasoning", "on|off|auto", "LLAMA_ARG_REASONING", noChat, "-rea"),
-		rejected("reasoning-effort", "LEVEL", "LLAMA_ARG_REASONING_EFFORT", noChat),
-		rejected("reasoning-budget", "N", "LLAMA_ARG_THINK_BUDGET", noChat),
-		rejected("reasoning-budget-message", "TEXT", "LLAMA_ARG_THINK_BUDGET_MESSAGE", noChat),
-		rejected("reasoning-preserve", "", "LLAMA_ARG_REASONING_PRESERVE", noChat, "--no-reasoning-preserve"),
-		rejected("skip-chat-parsing", "", "LLAMA_ARG_SKIP_CHAT_PARSING", noChat, "--no-skip-chat-parsing"),
+		rejected("multiline-input", "", "", `at the prompt of -i, """ begins and ends a text of several lines`, "-mli"),
+		rejected("in-prefix-bos", "", "", noAffix),
+		rejected("in-prefix", "TEXT", "", noAffix),
+		rejected("in-suffix", "TEXT", "", noAffix),
 		rejected("print-token-count", "N", "", "see usage in the object that --format json writes", "-ptc"),
 		rejected("backend-sampling", "", "LLAMA_ARG_BACKEND_SAMPLING", "run samples on the CPU: leave the flag out", "-bs"),
 		rejected("color", "on|off|auto", "", "the output holds the bytes of the text only; --log-colors colours the log", "-co"),

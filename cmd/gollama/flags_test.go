@@ -61,7 +61,7 @@ func TestFlagTable(t *testing.T) {
 		}
 	}
 	for _, f := range flagTable {
-		refused := f.reject != "" || f.name == "conversation" || f.name == "jinja"
+		refused := f.reject != ""
 		switch {
 		case f.set == nil:
 			t.Errorf("--%s: no set", f.name)
@@ -213,7 +213,7 @@ func TestSettings(t *testing.T) {
 		{"what is always so", "-no-cnv --no-jinja --offline --simple-io --no-display-prompt", nil, func(o *options) any { return o.DisplayPrompt }, false},
 		{"verbose", "-v", nil, func(o *options) any { return o.Verbosity }, 5},
 		{"remote devices", "--rpc a:1,b:2", nil, func(o *options) any { return o.RPCServers }, []string{"a:1", "b:2"}},
-		{"refused by environment", "", env("LLAMA_ARG_JINJA", "1", "LLAMA_ARG_N_PARALLEL", "4"), func(o *options) any { return len(o.warnings) }, 1},
+		{"refused by environment", "", env("LLAMA_ARG_HF_REPO", "a", "LLAMA_ARG_N_PARALLEL", "4"), func(o *options) any { return len(o.warnings) }, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, rest, err := settingsOf("run", strings.Fields(tt.args), tt.env)
@@ -241,8 +241,9 @@ func TestWrongValues(t *testing.T) {
 		"--lora-scaled a", "--lora-scaled a:x", "--lora-scaled :1", "--lora=", "--control-vector-scaled a",
 		"--control-vector-layer-range 2 1", "--control-vector-layer-range 0 1", "--override-kv a", "--override-kv a=b:c", "--override-kv a=int:x",
 		"--override-kv a=bool:1", "--log-colors x", "-lv 6", "-m=", "-o=", "-f=", "--warmup=maybe", "--no-warmup=1", "--ignore-eos=x",
-		"-m", "-p -n 3", "--control-vector-layer-range 1", "--nonsense", "-hf a", "-mu a", "-cnv", "-i", "--jinja",
-		"-gan 2", "-dt 1", "--reasoning off", "-ptc 1", "-st", "--list-devices", "--chat-template chatml",
+		"-m", "-p -n 3", "--control-vector-layer-range 1", "--nonsense", "-hf a", "-mu a", "-mli", "--in-prefix a",
+		"-gan 2", "-dt 1", "-ptc 1", "--list-devices", "--reasoning maybe", "--reasoning-budget -2", "--reasoning-format x", "--now x", "--now -1",
+		"--chat-template-kwargs []", "--chat-template-kwargs {", "--special-in-input x", "--messages=",
 	} {
 		t.Run(line, func(t *testing.T) {
 			_, _, err := settingsOf("run", strings.Fields(line), nil)

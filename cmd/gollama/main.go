@@ -23,8 +23,9 @@ func main() {
 // mainCode is main without its os.Exit, for the tests.
 func mainCode() int {
 	e := &env{args: os.Args, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
-	ctx, stop := handleSignals(context.Background())
+	ctx, sig, stop := handleSignals(context.Background())
 	defer stop()
+	e.signals = sig
 	return e.main(ctx)
 }
 
@@ -36,7 +37,8 @@ type env struct {
 	stderr io.Writer
 	getenv func(string) string
 
-	out *output // standard output, checked
+	out     *output // standard output, checked
+	signals *signals
 }
 
 // command is a subcommand.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"gollama/internal/completion"
 	"gollama/internal/engine"
 )
 
@@ -26,6 +27,8 @@ type options struct {
 
 	scoreOptions
 	sessionOptions
+	chatOptions
+	conversation *completion.Conversation // nil: the prompt is completed as it stands
 
 	rpc rpcOptions
 	recordsOptions
@@ -66,9 +69,10 @@ func defaultOptions() *options {
 	p := engine.DefaultParams()
 	return &options{
 		Params: p, overflow: "error", format: "text", recordsOptions: recordsOptions{ordered: true, maxErrors: -1, texts: 1},
-		scoreOptions: scoreOptions{chunks: -1}, rpc: rpcOptions{host: "127.0.0.1", port: 50052},
-		logColors: "auto", given: map[string]level{}, tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(), imx: imatrixDefaults(),
-		vectorFile: cvectorFileOptions{by: -1},
+		scoreOptions: scoreOptions{chunks: -1}, chatOptions: chatOptions{reasoningFormat: "auto", reasoningEffort: "default"},
+		rpc: rpcOptions{host: "127.0.0.1", port: 50052}, logColors: "auto", given: map[string]level{},
+		tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
+		imx: imatrixDefaults(), vectorFile: cvectorFileOptions{by: -1},
 	}
 }
 
@@ -156,6 +160,12 @@ func (o *options) finish(cmd string) error {
 }
 
 func (o *options) finishRun() error {
+	if err := o.readSystem(); err != nil {
+		return err
+	}
+	if err := o.finishChat(); err != nil {
+		return err
+	}
 	if err := o.finishRecords(); err != nil {
 		return err
 	}

@@ -187,7 +187,7 @@ func (r *recordsRun) defaults() completion.Request {
 	overflow, _ := completion.ParseOverflow(o.overflow) // the flag table knows the words
 	return completion.Request{N: o.texts, Sampling: o.Sampling, Options: completion.Options{
 		NPredict: o.NPredict, Stop: o.Antiprompt, Keep: o.NKeep, Overflow: overflow, NProbs: o.logprobs,
-		PromptLogprobs: o.promptLogprobs, Echo: o.DisplayPrompt, Special: o.Special, ParseSpecial: true,
+		PromptLogprobs: o.promptLogprobs, Echo: o.DisplayPrompt, Special: o.Special, ParseSpecial: o.specialInput != "literal",
 	}}
 }
 
@@ -254,12 +254,11 @@ func (r *recordsRun) generate(ctx context.Context) error {
 	if s.model.Info().HasEncoder {
 		return fmt.Errorf("%s: records are for models without an encoder", o.Model)
 	}
-	if r.reqs.Chat, err = r.chat(s.model); err != nil {
+	done, err := r.chat(s.model)
+	if err != nil {
 		return err
 	}
-	if c := r.reqs.Chat; c != nil {
-		defer func() { _ = c.Template.Close() }()
-	}
+	defer done()
 	slots, err := completion.NewSlots(completion.SlotConfig[*engine.Context]{
 		Vocab: s.model.Vocab(), Context: s.context, Parallel: o.NParallel - extra, Prefix: r.prefix, Deterministic: o.deterministic,
 		NewSampler: func(p *engine.SamplingParams) (completion.SlotSampler[*engine.Context], error) {
@@ -287,18 +286,26 @@ func (r *recordsRun) generate(ctx context.Context) error {
 	return err
 }
 
-// chat returns the model's chat template; nil if it has none.
-func (r *recordsRun) chat(m *engine.Model) (*completion.Chat, error) {
+// chat opens the chat template of the flags or the model's, which done closes. Without one, records
+// with messages are refused.
+func (r *recordsRun) chat(m *engine.Model) (done func(), err error) {
+	nothing := func() {}
 	if r.prefix != "" {
 		r.reqs.NoChat = "they do not go with --shared-prefix"
+		return nothing, nil
 	}
-	if m.ChatTemplate("") == "" || r.prefix != "" {
-		return nil, nil
+	c, done, err := openChat(r.o, m)
+	if err == nil {
+		r.reqs.Chat = c
+		return done, nil
 	}
-	t, err := engine.NewChatTemplate(m, engine.ChatTemplateOptions{})
-	if err != nil {
+	switch {
+	case r.o.chatting() || r.o.ChatTemplate != "" || r.o.templateFile != "":
+		return nothing, err
+	case errors.Is(err, errNoTemplate):
+		r.reqs.NoChat = errNoTemplate.Error() + ": " + errNoTemplate.hint
+	default:
 		r.l.warnf("messages are refused: %s", oneLine(err))
-		return nil, nil
 	}
-	return &completion.Chat{Template: t, ReasoningFormat: "auto"}, nil
+	return nothing, nil
 }

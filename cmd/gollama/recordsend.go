@@ -62,12 +62,11 @@ func (r *recordsRun) count(ctx context.Context) error {
 			r.l.warnf("%s", err)
 		}
 	}()
-	if r.reqs.Chat, err = r.chat(m); err != nil {
+	done, err := r.chat(m)
+	if err != nil {
 		return err
 	}
-	if c := r.reqs.Chat; c != nil {
-		defer func() { _ = c.Template.Close() }()
-	}
+	defer done()
 	var tokens, most int
 	bar := r.l.progress(r.e, "records", "")
 	defer bar.done()

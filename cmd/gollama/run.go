@@ -71,10 +71,13 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 		warnMachine(l, o)
 		return runRecords(ctx, e, l, o)
 	}
-	if err := readPrompt(ctx, e, l, o); err != nil {
+	if err := readInput(ctx, e, l, o); err != nil {
 		return err
 	}
 	warnMachine(l, o)
+	if o.interactive {
+		return runInteractive(ctx, e, l, o)
+	}
 	dst, err := openResult(e, o)
 	if err != nil {
 		return err
@@ -108,7 +111,7 @@ func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 
 // preflight checks what needs no model to be loaded.
 func preflight(o *options) error {
-	for _, check := range []func(*options) error{checkDevices, checkTokens, checkOverwrite} {
+	for _, check := range []func(*options) error{checkDevices, checkTokens, checkOverwrite, checkTemplate} {
 		if err := check(o); err != nil {
 			return err
 		}
@@ -123,6 +126,15 @@ func canceledBy(ctx context.Context, err error) error {
 			return cause
 		}
 	}
+	return err
+}
+
+// readInput reads the prompt, or the conversation.
+func readInput(ctx context.Context, e *env, l *logging, o *options) (err error) {
+	if !o.chatting() {
+		return readPrompt(ctx, e, l, o)
+	}
+	o.conversation, err = readConversation(ctx, e, l, o)
 	return err
 }
 
@@ -347,48 +359,67 @@ func (s *session) stopTokens(texts []string) ([]engine.Token, error) {
 	return list, nil
 }
 
+// options are those of a completion.
+func (s *session) options(o *options) (opt completion.Options, err error) {
+	opt = completion.Options{
+		Prompt: o.Prompt, NPredict: o.NPredict, Stop: o.Antiprompt,
+		Keep: o.NKeep, NProbs: o.logprobs, PromptLogprobs: o.promptLogprobs,
+		Echo: o.DisplayPrompt, Special: o.Special, ParseSpecial: o.specialInput != "literal", Grammar: o.structured(),
+	}
+	if opt.StopTokens, err = s.stopTokens(o.stopTokens); err != nil {
+		return opt, err
+	}
+	if opt.Overflow, err = completion.ParseOverflow(o.overflow); err != nil {
+		return opt, usagef("--on-overflow: %s", err)
+	}
+	return opt, nil
+}
+
+// engine is what a completion runs on.
+func (s *session) engine() completion.Engine[*engine.Context] {
+	info := s.model.Info()
+	return completion.Engine[*engine.Context]{
+		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
+		Model:      completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size},
+		HasEncoder: info.HasEncoder, DecoderStart: info.DecoderStart,
+	}
+}
+
 func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, dst *result, kept *sessionFile) (completion.Result, error) {
 	var none completion.Result
-	stopTokens, err := s.stopTokens(o.stopTokens)
+	opt, err := s.options(o)
 	if err != nil {
 		return none, err
 	}
-	overflow, err := completion.ParseOverflow(o.overflow)
+	turn, err := s.converse(l, o, &opt, dst.delta)
 	if err != nil {
-		return none, usagef("--on-overflow: %s", err)
+		return none, err
 	}
+	defer turn.close()
 	if o.VerbosePrompt {
-		if err := s.listPrompt(l, o); err != nil {
+		if err := s.listPrompt(l, opt); err != nil {
 			return none, err
 		}
 	}
 	bar := l.progress(e, "reading the prompt", "tokens")
 	defer bar.done()
-	opt := completion.Options{
-		Prompt: o.Prompt, NPredict: o.NPredict, Stop: o.Antiprompt, StopTokens: stopTokens,
-		Keep: o.NKeep, Overflow: overflow, NProbs: o.logprobs, PromptLogprobs: o.promptLogprobs,
-		Echo: o.DisplayPrompt, Special: o.Special, ParseSpecial: true, Grammar: o.structured(),
-		Progress: func(done, total int) {
-			if done >= total {
-				bar.done()
-				return
-			}
-			bar.set(float64(done)/float64(total), fmt.Sprintf(" of %d tokens", total))
-		},
+	opt.Progress = func(done, total int) {
+		if done >= total {
+			bar.done()
+			return
+		}
+		bar.set(float64(done)/float64(total), fmt.Sprintf(" of %d tokens", total))
 	}
 	if kept != nil {
 		if err := kept.attach(e, l, o, s, &opt); err != nil {
 			return none, err
 		}
 	}
-	info := s.model.Info()
-	eng := completion.Engine[*engine.Context]{
-		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
-		Model:      completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size},
-		HasEncoder: info.HasEncoder, DecoderStart: info.DecoderStart,
-	}
-	res, err := completion.Generate(ctx, eng, opt, dst.delta)
+	res, err := completion.Generate(ctx, s.engine(), opt, turn.delta)
 	bar.done()
+	if err == nil {
+		res, err = turn.end(e, res)
+	}
 	if err != nil {
 		var tooLong *completion.PromptTooLongError
 		if !errors.As(err, &tooLong) && !errors.Is(err, errBrokenPipe) && dst.out.n > 0 {
@@ -409,11 +440,14 @@ func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, 
 }
 
 // listPrompt writes the prompt's tokens to the log.
-func (s *session) listPrompt(l *logging, o *options) error {
+func (s *session) listPrompt(l *logging, opt completion.Options) error {
 	v := s.model.Vocab()
-	tokens, err := v.Tokenize(o.Prompt, true, true)
-	if err != nil {
-		return err
+	tokens := opt.Tokens
+	if tokens == nil {
+		var err error
+		if tokens, err = v.Tokenize(opt.Prompt, true, opt.ParseSpecial); err != nil {
+			return err
+		}
 	}
 	l.message("info", fmt.Sprintf("the prompt has %d tokens", len(tokens)))
 	for _, t := range tokens {

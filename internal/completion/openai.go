@@ -120,7 +120,7 @@ func (q *Requests) openLine(r Reply, p *parsed, u Usage) ([]byte, error) {
 			c.Text = &res.Text
 			c.Logprobs = openLogprobs(res)
 		} else {
-			m, err := p.chat.parse(res)
+			m, err := p.chat.Message(res)
 			if err != nil {
 				return nil, err
 			}

@@ -123,12 +123,13 @@ type Options struct {
 	Keep       int            // prompt tokens kept by shift and truncate, besides BOS; negative means all
 	Overflow   Overflow
 
-	NProbs         int  // log-probabilities with this many alternatives for each token; 0 is none
-	PromptLogprobs bool // the same for the prompt
-	Echo           bool // the text begins with the prompt, byte for byte
-	Special        bool // special tokens have text
-	ParseSpecial   bool // special tokens are recognized in Prompt
-	Grammar        bool // the Sampler has a grammar: see FinishGrammar
+	NProbs         int            // log-probabilities with this many alternatives for each token; 0 is none
+	PromptLogprobs bool           // the same for the prompt
+	Echo           bool           // the text begins with the prompt, byte for byte
+	Special        bool           // special tokens have text
+	Shown          []engine.Token // special tokens that have text all the same
+	ParseSpecial   bool           // special tokens are recognized in Prompt
+	Grammar        bool           // the Sampler has a grammar: see FinishGrammar
 
 	Progress func(done, total int) // tokens of the prompt evaluated; may be nil
 

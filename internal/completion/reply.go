@@ -68,7 +68,7 @@ func (q *Requests) Line(r Reply) ([]byte, error) {
 		t := ownText{Text: res.Text, TextBase64: res.TextBase64, FinishReason: res.FinishReason, Stop: res.Stop, StopBase64: res.StopBase64,
 			Truncated: res.Truncated, Seed: res.Seed, Logprobs: res.Logprobs, PromptLogprobs: res.PromptLogprobs}
 		if p.chat != nil {
-			m, err := p.chat.parse(res)
+			m, err := p.chat.Message(res)
 			if err != nil {
 				return nil, err
 			}

@@ -38,12 +38,12 @@ type parsed struct {
 	rec      *pipeline.Record
 	form     form
 	messages json.RawMessage
-	tools    json.RawMessage
-	choice   json.RawMessage // tool_choice
+	conv     Conversation // but for its messages
+	tools    bool         // there are tools, or a word about them
 	prefill  string
 	chatTop  *int // top_logprobs
 	chatLP   bool // logprobs: true
-	chat     *chatAnswer
+	chat     *ChatAnswer
 }
 
 // Requests makes requests of records.
@@ -67,6 +67,9 @@ func (q *Requests) Parse(rec *pipeline.Record) (*Request, error) {
 	p := &parsed{rec: rec}
 	r := q.Default
 	r.Options.ID, r.Tag = rec.ID, p
+	if q.Chat != nil {
+		p.conv.ChatSettings = q.Chat.ChatSettings
+	}
 	fields := rec.Fields
 	if _, ok := fields["body"]; ok || fields["custom_id"] != nil {
 		var err error
@@ -123,6 +126,12 @@ func (q *Requests) set(r *Request, p *parsed, fields map[string]json.RawMessage)
 		}
 		prompt = prompt || name == "prompt"
 	}
+	if prompt && q.Chat != nil && q.Chat.Converse && p.form != formCompletions && p.messages == nil {
+		if err := p.converse(r, fields["prompt"]); err != nil {
+			return err
+		}
+		prompt = false
+	}
 	chat := p.messages != nil
 	switch {
 	case prompt && chat:
@@ -139,9 +148,19 @@ func (q *Requests) set(r *Request, p *parsed, fields map[string]json.RawMessage)
 			why = "the model has no chat template"
 		}
 		return &pipeline.RecordError{Code: CodeUnsupported, Msg: "messages: " + why}
-	case !chat && (p.tools != nil || p.choice != nil):
+	case !chat && p.tools:
 		return valueError("tools", "they go with messages")
+	case chat && r.Echo:
+		return valueError("echo", "it goes with a prompt, not with messages")
 	}
+	if err := oneShape(fields); err != nil {
+		return err
+	}
+	return p.chatLogprobs(r)
+}
+
+// oneShape refuses a record that says twice what the answer is to look like.
+func oneShape(fields map[string]json.RawMessage) error {
 	var shapes []string
 	for _, name := range []string{"grammar", "json_schema", "response_format"} {
 		if raw := fields[name]; raw != nil && string(raw) != "null" {
@@ -151,7 +170,7 @@ func (q *Requests) set(r *Request, p *parsed, fields map[string]json.RawMessage)
 	if len(shapes) > 1 {
 		return valueError(shapes[0], "there is %s, too: give one of them", shapes[1])
 	}
-	return p.chatLogprobs(r)
+	return nil
 }
 
 // chatLogprobs puts together logprobs and top_logprobs.
@@ -267,8 +286,6 @@ var requestFields = map[string]setter{
 	"prompt_logprobs": func(r *Request, _ *parsed, raw json.RawMessage) error { return boolField(&r.PromptLogprobs, raw) },
 	"echo":            func(r *Request, _ *parsed, raw json.RawMessage) error { return boolField(&r.Echo, raw) },
 	"messages":        func(_ *Request, p *parsed, raw json.RawMessage) error { p.messages = raw; return nil },
-	"tools":           func(_ *Request, p *parsed, raw json.RawMessage) error { p.tools = raw; return nil },
-	"tool_choice":     func(_ *Request, p *parsed, raw json.RawMessage) error { p.choice = raw; return nil },
 	"stream": func(_ *Request, _ *parsed, raw json.RawMessage) error {
 		var on bool
 		if err := boolField(&on, raw); err != nil || !on {

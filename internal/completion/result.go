@@ -1,6 +1,7 @@
 package completion
 
 import (
+	"encoding/json"
 	"unicode/utf8"
 
 	"gollama/internal/engine"
@@ -20,21 +21,23 @@ const (
 // Result is a finished completion. As JSON, text that is not UTF-8 has U+FFFD
 // for each byte that is not, and a text_base64 beside it with the exact bytes.
 type Result struct {
-	Type           string         `json:"type"` // "completion"
-	ID             string         `json:"id"`
-	Text           string         `json:"text"` // any bytes; begins with the prompt under Options.Echo
-	TextBase64     []byte         `json:"text_base64,omitempty"`
-	FinishReason   string         `json:"finish_reason"`
-	Stop           string         `json:"stop"` // the stop string, or the text of the stop token, that ended it
-	StopBase64     []byte         `json:"stop_base64,omitempty"`
-	Truncated      bool           `json:"truncated"` // the prompt was cut or the context shifted
-	Usage          Usage          `json:"usage"`
-	Seed           uint32         `json:"seed"`
-	NCtx           int            `json:"n_ctx"` // tokens
-	Model          Model          `json:"model"`
-	Timings        Timings        `json:"timings"`
-	Logprobs       []TokenLogprob `json:"logprobs,omitempty"`        // of each token sampled
-	PromptLogprobs []TokenLogprob `json:"prompt_logprobs,omitempty"` // of each token of the prompt
+	Type           string          `json:"type"` // "completion"
+	ID             string          `json:"id"`
+	Text           string          `json:"text"` // any bytes; begins with the prompt under Options.Echo
+	TextBase64     []byte          `json:"text_base64,omitempty"`
+	Reasoning      string          `json:"reasoning,omitempty"`  // of an answer to a conversation
+	ToolCalls      json.RawMessage `json:"tool_calls,omitempty"` // the same, in OpenAI's form
+	FinishReason   string          `json:"finish_reason"`
+	Stop           string          `json:"stop"` // the stop string, or the text of the stop token, that ended it
+	StopBase64     []byte          `json:"stop_base64,omitempty"`
+	Truncated      bool            `json:"truncated"` // the prompt was cut or the context shifted
+	Usage          Usage           `json:"usage"`
+	Seed           uint32          `json:"seed"`
+	NCtx           int             `json:"n_ctx"` // tokens
+	Model          Model           `json:"model"`
+	Timings        Timings         `json:"timings"`
+	Logprobs       []TokenLogprob  `json:"logprobs,omitempty"`        // of each token sampled
+	PromptLogprobs []TokenLogprob  `json:"prompt_logprobs,omitempty"` // of each token of the prompt
 }
 
 // Usage counts tokens.
@@ -70,7 +73,8 @@ type Delta struct {
 	Type       string         `json:"type"` // "delta"
 	Text       string         `json:"text"`
 	TextBase64 []byte         `json:"text_base64,omitempty"`
-	Logprobs   []TokenLogprob `json:"logprobs,omitempty"` // of the tokens sampled since the delta before
+	Reasoning  string         `json:"reasoning,omitempty"` // a further piece of it
+	Logprobs   []TokenLogprob `json:"logprobs,omitempty"`  // of the tokens sampled since the delta before
 }
 
 // jsonText returns text and, when encoding/json would replace bytes of it, its bytes too.

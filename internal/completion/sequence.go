@@ -253,7 +253,7 @@ func (q *sequence) take(t engine.Token, logits func() ([]float32, error)) (ended
 		}
 		return true, q.finish(reason)
 	}
-	piece := q.vocab.Piece(t, q.opt.Special)
+	piece := q.vocab.Piece(t, q.opt.Special || slices.Contains(q.opt.Shown, t))
 	q.tail = append(q.tail, piece...)
 	q.tail = q.tail[:copy(q.tail, q.tail[max(0, len(q.tail)-3):])]
 	text, stop, ok := q.stop.Push(piece)

@@ -113,6 +113,18 @@ type ChatPrompt struct {
 	generation bool   // the prompt waits for an answer
 }
 
+// Sampling sets in p what belongs to the answer: the template's grammar, if it has one, when that
+// holds, and where reasoning begins and ends. A grammar that p has stays where the template has none.
+func (c *ChatPrompt) Sampling(p *SamplingParams) {
+	p.GenerationPrompt = c.GenerationPrompt
+	p.ReasoningBudgetStart, p.ReasoningBudgetEnd = c.ThinkingStart, c.ThinkingEnds
+	if c.Grammar == "" {
+		return
+	}
+	p.Grammar, p.JSONSchema, p.GrammarOfChat = c.Grammar, "", true
+	p.GrammarLazy, p.GrammarTriggers = c.GrammarLazy, c.Triggers
+}
+
 // ChatSegment is a piece of a prompt.
 type ChatSegment struct {
 	Text    string

@@ -33,3 +33,9 @@ struct gl_catch_aborts {
 // Runs f on a thread with a stack of 1 GiB, of which only the pages used cost anything. The
 // tokenizers' regular expressions and the grammar and schema parsers recurse with their input.
 void gl_on_big_stack(const std::function<void()> & f);
+
+struct common_params_sampling;
+struct llama_vocab;
+
+// Sets what belongs to the answer to a conversation (gl_sampling.answer).
+void gl_read_answer(common_params_sampling & s, const llama_vocab * v, const char * json);

@@ -193,6 +193,19 @@ type SamplingParams struct {
 	Grammar    string // GBNF; empty is none
 	JSONSchema string // converted to a grammar; empty is none
 
+	// What belongs to the answer to a conversation; ChatPrompt.Sampling sets it.
+	GrammarOfChat   bool             // the grammar is the template's: it begins where GenerationPrompt does
+	GrammarLazy     bool             // the grammar holds only after one of GrammarTriggers, outside of reasoning
+	GrammarTriggers []GrammarTrigger //
+	// GenerationPrompt is the end of the prompt, from where the assistant begins to speak.
+	GenerationPrompt string
+	// A reasoning that has begun with ReasoningBudgetStart is ended after that many tokens, by
+	// ReasoningBudgetMessage and the first of ReasoningBudgetEnd. -1 is no limit.
+	ReasoningBudgetTokens  int
+	ReasoningBudgetStart   string   // e.g. <think>; empty: the template knows no reasoning
+	ReasoningBudgetEnd     []string // e.g. </think>
+	ReasoningBudgetMessage string
+
 	LogitBias       []LogitBias
 	BackendSampling bool // sample on the device
 }
@@ -401,7 +414,7 @@ func DefaultSamplingParams() SamplingParams {
 		Seed: RandomSeed, NPrev: 64, TopK: 40, TopP: 0.95, MinP: 0.05, XTCThreshold: 0.1,
 		TypP: 1, Temp: 0.8, DynatempExponent: 1, PenaltyLastN: 64, PenaltyRepeat: 1,
 		DRYBase: 1.75, DRYAllowedLength: 2, DRYPenaltyLastN: 64,
-		AdaptiveTarget: -1, AdaptiveDecay: 0.9, TopNSigma: -1, MirostatTau: 5, MirostatEta: 0.1,
+		AdaptiveTarget: -1, AdaptiveDecay: 0.9, TopNSigma: -1, MirostatTau: 5, MirostatEta: 0.1, ReasoningBudgetTokens: -1,
 		DRYSequenceBreakers: []string{"\n", ":", "\"", "*"},
 		Samplers: []SamplerType{SamplerPenalties, SamplerDRY, SamplerTopNSigma, SamplerTopK,
 			SamplerTypicalP, SamplerTopP, SamplerMinP, SamplerXTC, SamplerTemperature},

@@ -39,13 +39,13 @@ func init() {
 			spm_infill batched_bench_output_jsonl tts_lang tts_speaker_file embedding embd_normalize embd_out embd_sep cls_sep`,
 		"the command line has its own": `usage completion use_color interactive interactive_first prompt_cache_all prompt_cache_ro
 			multiline_input simple_io show_timings input_prefix_bos conversation_mode log_json is_gen_docs fit_params_print`,
-		"callbacks are set through the API": `cb_eval cb_eval_user_data load_progress_callback_user_data`,
-		"video is off in the build":         `video_fps video_timestamp_interval_ms video_ffmpeg_bin_dir`,
-		"set from chat templates, not users": `reasoning_format preserve_reasoning_specified grammar_lazy grammar_triggers preserved_tokens
-			generation_prompt reasoning_budget_tokens reasoning_budget_start reasoning_budget_end reasoning_budget_forced
-			reasoning_budget_message reasoning_control`,
-		"computed from the vocabulary": `logit_bias_eog`,
-		"timings are measured outside": `timing_per_token`,
+		"callbacks are set through the API":        `cb_eval cb_eval_user_data load_progress_callback_user_data`,
+		"video is off in the build":                `video_fps video_timestamp_interval_ms video_ffmpeg_bin_dir`,
+		"belongs to a conversation, see ChatInput": `reasoning_format preserve_reasoning_specified preserved_tokens`,
+		"made of other fields":                     `reasoning_budget_forced`,
+		"reasoning is never ended by hand":         `reasoning_control`,
+		"computed from the vocabulary":             `logit_bias_eog`,
+		"timings are measured outside":             `timing_per_token`,
 	} {
 		for _, n := range strings.Fields(names) {
 			leftOut[n] = reason

@@ -9,6 +9,7 @@ package engine
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -73,11 +74,56 @@ func newSampler(m *Model, p SamplingParams) (*Sampler, error) {
 	var a arena
 	defer a.free()
 	var e C.gl_err
+	answer, err := p.answer()
+	if err != nil {
+		return nil, err
+	}
 	s := &Sampler{m: m, seed: p.Seed}
-	if s.ptr = C.gl_sampler_new(m.ptr, samplingParams(&a, &p, grammar, m.contextLen()), &e); s.ptr == nil {
-		return nil, &Error{Op: "new sampler", Msg: errText(&e)}
+	sp := samplingParams(&a, &p, grammar, m.contextLen())
+	sp.answer = a.str(answer)
+	// The error of a grammar that does not take the generation prompt has no text, and is in the log.
+	cause := captured(func() { s.ptr = C.gl_sampler_new(m.ptr, sp, &e) })
+	if s.ptr == nil {
+		msg := errText(&e)
+		if msg == "std::exception" && cause != "" {
+			msg = shorten(cause)
+		}
+		return nil, &Error{Op: "new sampler", Msg: msg}
 	}
 	return s, nil
+}
+
+// answer returns what the shim reads of the fields that belong to a conversation; empty if none is set.
+func (p *SamplingParams) answer() (string, error) {
+	w := struct {
+		GenerationPrompt string           `json:"generation_prompt,omitempty"`
+		GrammarOfChat    bool             `json:"grammar_of_chat,omitempty"`
+		GrammarLazy      bool             `json:"grammar_lazy,omitempty"`
+		Triggers         []GrammarTrigger `json:"grammar_triggers,omitempty"`
+		Budget           int              `json:"reasoning_budget"`
+		Start            string           `json:"reasoning_start,omitempty"`
+		Ends             []string         `json:"reasoning_ends"`
+		Message          string           `json:"reasoning_message,omitempty"`
+	}{p.GenerationPrompt, p.GrammarOfChat, p.GrammarLazy, p.GrammarTriggers, p.ReasoningBudgetTokens, p.ReasoningBudgetStart, []string{},
+		p.ReasoningBudgetMessage}
+	for _, end := range p.ReasoningBudgetEnd {
+		if end != "" {
+			w.Ends = append(w.Ends, end)
+		}
+	}
+	switch {
+	case p.GrammarLazy && len(p.GrammarTriggers) == 0:
+		return "", errors.New("a lazy grammar has no triggers")
+	case p.GenerationPrompt == "" && !p.GrammarLazy && p.ReasoningBudgetStart == "":
+		return "", nil
+	}
+	for _, t := range p.GrammarTriggers {
+		if t.Type < 0 || t.Type > 3 {
+			return "", fmt.Errorf("grammar trigger %q: type %d, want 0 to 3", t.Value, t.Type)
+		}
+	}
+	text, err := marshal(w)
+	return string(text), err
 }
 
 // contextLen is what a window of -1 means: the newest context's length.

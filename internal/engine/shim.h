@@ -177,6 +177,7 @@ typedef struct {
     const int * samplers; int n_samplers;
     const char * grammar;
     const gl_bias * biases; int n_biases;
+    const char * answer; // what belongs to the answer to a conversation, as JSON (shim_chat.cpp); empty for none
 } gl_sampling;
 
 gl_sampler * gl_sampler_new(const struct llama_model * m, const gl_sampling * p, gl_err * err);

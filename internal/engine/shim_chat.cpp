@@ -4,6 +4,7 @@
 #include "chat-auto-parser.h"
 #include "chat.h"
 #include "json.h"
+#include "common.h"
 #include "llama.h"
 
 #include <chrono>
@@ -191,6 +192,49 @@ char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err) {
         });
         return strdup(out.c_str());
     });
+}
+
+// As the server sets them (server-schema.cpp, server-common.cpp).
+void gl_read_answer(common_params_sampling & s, const llama_vocab * v, const char * text) {
+    const json in       = json::parse(text);
+    const auto tokens   = [&](const std::string & t) { return common_tokenize(v, t, false, true); };
+    s.generation_prompt = in.value("generation_prompt", "");
+    s.grammar_lazy      = in.value("grammar_lazy", false);
+    if (in.value("grammar_of_chat", false) && !s.grammar.empty()) {
+        s.grammar.type = COMMON_GRAMMAR_TYPE_TOOL_CALLS;
+    }
+    if (in.contains("grammar_triggers")) {
+        for (const auto & t : in.at("grammar_triggers")) {
+            common_grammar_trigger trigger;
+            trigger.type  = (common_grammar_trigger_type) t.at("type").get<int>();
+            trigger.value = t.at("value");
+            if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN || trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
+                const auto ids = tokens(trigger.value);
+                trigger.type   = COMMON_GRAMMAR_TRIGGER_TYPE_WORD;
+                if (ids.size() == 1) {
+                    trigger.type  = COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN;
+                    trigger.token = ids[0];
+                }
+            }
+            s.grammar_triggers.push_back(trigger);
+        }
+    }
+    const std::string start = in.value("reasoning_start", "");
+    if (start.empty()) {
+        return;
+    }
+    s.reasoning_budget_tokens  = in.value("reasoning_budget", -1);
+    s.reasoning_budget_message = in.value("reasoning_message", "");
+    s.reasoning_budget_start   = tokens(start);
+    for (const auto & end : in.at("reasoning_ends")) {
+        s.reasoning_budget_end.push_back(tokens(end.get<std::string>()));
+    }
+    if (s.reasoning_budget_end.empty()) {
+        return;
+    }
+    const auto end            = s.reasoning_budget_end.front();
+    s.reasoning_budget_forced = tokens(s.reasoning_budget_message);
+    s.reasoning_budget_forced.insert(s.reasoning_budget_forced.end(), end.begin(), end.end());
 }
 
 gl_chat_parser * gl_chat_parser_new(const char * input, gl_err * err) {

@@ -31,7 +31,11 @@ struct gl_sampler {
     const llama_vocab *    vocab;
     bool                   has_grammar;
     bool                   greedy; // see takes_largest
+    size_t                 seen = 0; // bytes of the answer that a lazy grammar has looked for its trigger in
 };
+
+// Above so many bytes a lazy grammar's regular expressions, which recurse with the text, get a stack for it.
+static constexpr size_t lazy_small = 4096;
 
 // ---- context ----
 
@@ -366,7 +370,7 @@ static bool takes_largest(const gl_sampler * s) {
         }
     }
     return temperature && p.temp <= 0 && p.dynatemp_range == 0 && p.mirostat == 0 && p.xtc_probability <= 0 && p.typ_p >= 1 &&
-           p.dry_multiplier == 0 && !penalties && !s->has_grammar;
+           p.dry_multiplier == 0 && !penalties && !s->has_grammar && p.reasoning_budget_end.empty();
 }
 
 // largest returns the token of the largest of n logits, or -1 if two share it: the chain decides then.
@@ -389,9 +393,14 @@ static int32_t largest(const float * logits, int n) {
 gl_sampler * gl_sampler_new(const struct llama_model * m, const gl_sampling * p, gl_err * err) {
     return guard(err, (gl_sampler *) nullptr, [&] {
         auto * s = new gl_sampler{ nullptr, to_sampling(m, p), llama_model_get_vocab(m), p->grammar[0] != 0, false };
-        s->greedy = takes_largest(s);
         try {
-            gl_on_big_stack([&] { s->smpl = common_sampler_init(m, s->params); });
+            gl_on_big_stack([&] {
+                if (p->answer[0]) {
+                    gl_read_answer(s->params, s->vocab, p->answer);
+                }
+                s->greedy = takes_largest(s);
+                s->smpl   = common_sampler_init(m, s->params);
+            });
         } catch (...) {
             delete s;
             throw;
@@ -402,7 +411,7 @@ gl_sampler * gl_sampler_new(const struct llama_model * m, const gl_sampling * p,
 
 gl_sampler * gl_sampler_clone(gl_sampler * s, gl_err * err) {
     return guard(err, (gl_sampler *) nullptr,
-                 [&] { return new gl_sampler{ common_sampler_clone(s->smpl), s->params, s->vocab, s->has_grammar, s->greedy }; });
+                 [&] { return new gl_sampler{ common_sampler_clone(s->smpl), s->params, s->vocab, s->has_grammar, s->greedy, s->seen }; });
 }
 
 void gl_sampler_free(gl_sampler * s) {
@@ -410,7 +419,10 @@ void gl_sampler_free(gl_sampler * s) {
     delete s;
 }
 
-void gl_sampler_reset(gl_sampler * s) { common_sampler_reset(s->smpl); }
+void gl_sampler_reset(gl_sampler * s) {
+    common_sampler_reset(s->smpl);
+    s->seen = 0;
+}
 
 int32_t gl_sampler_sample(gl_sampler * s, gl_ctx * c, int i, gl_err * err) {
     return guard(err, (int32_t) -1, [&] {
@@ -447,7 +459,14 @@ bool gl_sampler_accept(gl_sampler * s, int32_t token, bool generated, gl_err * e
     return guard(err, false, [&] {
         // At the end of a grammar an end token changes nothing in it; anywhere else llama.cpp aborts.
         const bool to_grammar = generated && !(s->has_grammar && llama_vocab_is_eog(s->vocab, token));
-        common_sampler_accept(s->smpl, token, to_grammar);
+        if (s->has_grammar && s->params.grammar_lazy && generated) {
+            s->seen += common_token_to_piece(s->vocab, token).size();
+        }
+        if (s->seen > lazy_small) {
+            gl_on_big_stack([&] { common_sampler_accept(s->smpl, token, to_grammar); });
+        } else {
+            common_sampler_accept(s->smpl, token, to_grammar);
+        }
         return true;
     });
 }

@@ -236,6 +236,7 @@ func (p *SamplingParams) Validate() error {
 			c.fail("--logit-bias: %d:%v: want a token's id and a number or -inf", b.Token, b.Bias)
 		}
 	}
+	c.between("--reasoning-budget", p.ReasoningBudgetTokens, -1, math.MaxInt32)
 	if c.err == nil && p.BackendSampling {
 		c.err = errors.New("--backend-sampling: it is not supported")
 	}
