@@ -9,7 +9,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine build test test-nocgo lint bench bench-tokens peers demo check-long clean
+.PHONY: help setup engine build test test-nocgo lint bench bench-tokens peers demo release check-long clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ demo: ## print a story: make demo MODEL=path.gguf
 	@[ -n "$(MODEL)" ] || { echo "demo: error: no model is built in yet"; echo "hint: make demo MODEL=path/to/model.gguf"; exit 1; } >&2
 	@$(MAKE) --no-print-directory build
 	./gollama run -m "$(MODEL)" -p "Once upon a time" -n 64 --temp 0
+
+release: ## make dist/*.tar.gz for other machines, and try it without a compiler (ENGINE_CPU=x86-64-v3)
+	@tools/release.sh
 
 check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader for FUZZTIME), training with 100 kills, records with 50, and 500 equal runs on a loaded machine (MODEL=path.gguf)
 	$(GO) test -race ./internal/...
