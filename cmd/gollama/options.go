@@ -183,6 +183,7 @@ func (o *options) finishRun() error {
 		return usagef("--logprobs needs a format that can show them").withHint("add --format json")
 	}
 	o.CtxShift = o.overflow == "shift"
+	o.warnNoEffect()
 	o.Sampling.NProbs = o.logprobs
 	if err := o.finishGrammar(); err != nil {
 		return err
