@@ -46,6 +46,13 @@ type Encoder interface {
 	Encode(ctx context.Context, tokens []engine.Token) error
 }
 
+// Media is what a completion needs of *engine.Media, over a Context of type C.
+type Media[C Context] interface {
+	Tokenize(parts []engine.MediaPart, addSpecial bool) (*engine.MediaChunks, error)
+	// Decode evaluates media chunk i at position pos0 on, with the logits of its last token if they are wanted.
+	Decode(ctx context.Context, c C, chunks *engine.MediaChunks, i, pos0, seq int, logits bool) error
+}
+
 // Sampler is what a completion needs of *engine.Sampler, over a Context of type C.
 type Sampler[C Context] interface {
 	Sample(c C, i int) (engine.Token, error)
@@ -60,6 +67,7 @@ type Engine[C Context] struct {
 	Vocab   Vocab
 	Context C
 	Sampler Sampler[C]
+	Media   Media[C] // nil: prompts are text
 	Model   Model
 	LoadMS  float64 // reported
 
@@ -111,6 +119,10 @@ type Options struct {
 	ID     string         // of the result; empty means a random one
 	Prompt string         // any bytes
 	Tokens []engine.Token // the prompt, instead of Prompt
+	// Parts are the prompt, instead of both: text, and images and sounds for Engine.Media. Chunks are such a prompt
+	// tokenized before, with BOS and EOS; who made them closes them. Only a Session takes either.
+	Parts  []engine.MediaPart
+	Chunks *engine.MediaChunks
 
 	// NPredict is how many tokens to sample at most, PredictUnlimited or
 	// PredictUntilFull; 0 evaluates the prompt alone. A rune that is incomplete
@@ -154,4 +166,6 @@ func (e *PromptTooLongError) Error() string {
 var (
 	ErrEmptyPrompt = errors.New("the prompt has no tokens")
 	ErrNoShift     = errors.New("this model's context cannot be shifted")
+	ErrNoMedia     = errors.New("the prompt has images or sounds, and there is no projector (--mmproj)")
+	ErrMediaShift  = errors.New("a prompt with images or sounds is neither shifted nor truncated")
 )

@@ -45,6 +45,9 @@ type Usage struct {
 	PromptTokens     int `json:"prompt_tokens"`     // that the model read, after truncation
 	CompletionTokens int `json:"completion_tokens"` // sampled, the one that ended the text included
 	CachedTokens     int `json:"cached_tokens"`     // of the prompt, not evaluated again
+
+	MediaTokens int `json:"media_tokens,omitempty"` // of the prompt, those of images and sounds
+	NPos        int `json:"n_pos,omitempty"`        // positions of a prompt with media: fewer than its tokens under M-RoPE
 }
 
 // Model names the model of a completion.

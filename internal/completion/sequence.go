@@ -29,7 +29,8 @@ type sequence struct {
 
 	nCtx   int
 	nKeep  int          // tokens at the start that a shift keeps
-	nPast  int          // tokens in the context
+	nPast  int          // positions in the context: its tokens, and of media what they take
+	extra  int          // tokens beyond those: an image under M-RoPE has more tokens than positions
 	n      int          // tokens sampled
 	last   engine.Token // the one sampled last, not yet evaluated
 	stop   *StopMatcher
@@ -94,6 +95,9 @@ func (q *sequence) prepare() ([]engine.Token, error) {
 // promptTokens returns the tokens that opt's prompt is, before it is fitted into a context.
 func promptTokens(vocab Vocab, opt *Options) ([]engine.Token, error) {
 	prompt := opt.Tokens
+	if opt.Parts != nil {
+		return nil, errors.New("a prompt in parts is a session's only")
+	}
 	if prompt == nil {
 		var err error
 		if prompt, err = vocab.Tokenize(opt.Prompt, true, opt.ParseSpecial); err != nil {
@@ -108,7 +112,7 @@ func promptTokens(vocab Vocab, opt *Options) ([]engine.Token, error) {
 	if len(prompt) == 0 && vocab.AddBOS() {
 		prompt = []engine.Token{vocab.BOS()}
 	}
-	if len(prompt) == 0 {
+	if len(prompt) == 0 && opt.Chunks == nil {
 		return nil, ErrEmptyPrompt
 	}
 	return prompt, nil
@@ -116,6 +120,9 @@ func promptTokens(vocab Vocab, opt *Options) ([]engine.Token, error) {
 
 // fit returns what of the prompt goes into the context, and sets what a shift keeps.
 func (q *sequence) fit(prompt []engine.Token) ([]engine.Token, error) {
+	if q.opt.Chunks != nil {
+		return prompt, q.fitMedia(q.opt.Chunks)
+	}
 	n := len(prompt)
 	if q.nKeep = q.opt.Keep; q.nKeep < 0 || q.nKeep > n {
 		q.nKeep = n
@@ -185,7 +192,7 @@ func (q *sequence) advance() (ended bool, err error) {
 	}
 	// llama.cpp keeps the last cell free: a context of 256 takes 5 tokens of prompt and 251 of answer,
 	// of which the last was not evaluated.
-	if q.n == 0 || q.nPast+1 < q.nCtx {
+	if q.n == 0 || q.nPast+q.extra+1 < q.nCtx {
 		return false, nil
 	}
 	if ok, err := q.shift(); err != nil || ok {

@@ -1,6 +1,7 @@
 package completion
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,9 @@ type Session[C Context] struct {
 	encoder Encoder // nil without
 	start   engine.Token
 
-	cells []engine.Token // in the context, by position, as if evaluated one after the other
-	text  []engine.Token // prompt and answer, for Options.Ended; nil once the context shifted
+	cells []cell         // in the context, as if evaluated one after the other
+	nPos  int            // positions that they take
+	text  []engine.Token // prompt and answer, for Options.Ended; nil once the context shifted, and with media
 	q     *sequence
 	smpl  Sampler[C]
 	fresh bool // the logits of the last evaluation are not sampled from yet
@@ -51,13 +53,15 @@ func NewSession[C Context](e Engine[C]) (*Session[C], error) {
 // it ends the text. Usage.CachedTokens of the result says how much of the
 // prompt was there already. Cancelling ctx ends the text; it is no error.
 // Errors: *PromptTooLongError, ErrEmptyPrompt, ErrEmptyStop, ErrNoShift, ErrNaN,
-// and those of the engine and of emit, wrapped.
+// ErrNoMedia, ErrMediaShift, and those of the engine and of emit, wrapped.
 func (s *Session[C]) Begin(ctx context.Context, opt Options, sampler Sampler[C], emit func(Delta) error) error {
 	s.text = nil
+	free, mediaErr := s.prepareMedia(&opt)
+	defer free()
 	q, prompt, err := newSequence(s.e.Vocab, s.e.Context, 0, opt)
 	s.q, s.smpl, q.emit = q, sampler, emit
 	q.res.Model, q.res.Timings.LoadMS = s.e.Model, s.e.LoadMS
-	if err != nil {
+	if err = cmp.Or(mediaErr, err); err != nil {
 		return err
 	}
 	if s.encoder != nil && opt.PromptLogprobs {
@@ -69,7 +73,7 @@ func (s *Session[C]) Begin(ctx context.Context, opt Options, sampler Sampler[C],
 	begin := time.Now()
 	err = s.evaluate(ctx, prompt)
 	t := &q.res.Timings
-	t.PromptN = len(prompt) - q.res.Usage.CachedTokens
+	t.PromptN = q.res.Usage.PromptTokens - q.res.Usage.CachedTokens
 	t.PromptMS, t.PromptPerSecond = rate(begin, t.PromptN)
 	s.begun = time.Now()
 	switch {
@@ -93,6 +97,9 @@ func rate(begin time.Time, n int) (ms, perSecond float64) {
 
 // evaluate makes prompt the context's content, and leaves the logits of its last token.
 func (s *Session[C]) evaluate(ctx context.Context, prompt []engine.Token) error {
+	if s.q.opt.Chunks != nil {
+		return s.evaluateMedia(ctx, s.q.opt.Chunks)
+	}
 	if s.encoder != nil {
 		s.reuse(nil, 0)
 		if err := s.encoder.Encode(ctx, prompt); err != nil {
@@ -122,7 +129,7 @@ func (s *Session[C]) evaluate(ctx context.Context, prompt []engine.Token) error 
 	if err != nil {
 		return err
 	}
-	s.cells = append(s.cells[:from], prompt[from:]...)
+	s.hold(from, textCells(prompt)[from:])
 	s.q.nPast = len(prompt)
 	s.text = slices.Clone(prompt)
 	return nil
@@ -134,9 +141,9 @@ func (s *Session[C]) evaluated(prompt []engine.Token, most int) (n int, err erro
 	if f := s.q.opt.Reuse; f != nil && s.encoder == nil && most > 0 {
 		s.reuse(nil, 0)
 		n, err = f(prompt)
-		s.cells = append(s.cells, prompt[:n]...)
+		s.hold(0, textCells(prompt[:n]))
 	} else {
-		n = s.reuse(prompt, most)
+		n = s.reuse(textCells(prompt), most)
 	}
 	if s.encoder == nil {
 		s.q.res.Usage.CachedTokens = n
@@ -159,8 +166,8 @@ func (s *Session[C]) promptLogprobs(ctx context.Context, prompt []engine.Token, 
 }
 
 // reuse leaves in the context what it has in common with prompt, at most most
-// tokens, and returns how many.
-func (s *Session[C]) reuse(prompt []engine.Token, most int) int {
+// cells, and returns how many.
+func (s *Session[C]) reuse(prompt []cell, most int) int {
 	n := min(commonPrefix(s.cells, prompt), most)
 	c := s.e.Context
 	// A cache of sliding windows has let go of the beginning: what is left may not reach back far enough.
@@ -168,15 +175,21 @@ func (s *Session[C]) reuse(prompt []engine.Token, most int) int {
 		n = 0
 	}
 	// The tokens of a call that failed are not in cells, but may be in the context.
-	if n == 0 || !c.SeqRm(0, n, -1) {
+	if n == 0 || !c.SeqRm(0, positions(s.cells[:n]), -1) {
 		n = 0
 		c.ClearMemory()
 	}
-	s.cells = s.cells[:n]
+	s.hold(n, nil)
 	return n
 }
 
-func commonPrefix(a, b []engine.Token) int {
+// hold says that the context has the first n cells that it had, and then more.
+func (s *Session[C]) hold(n int, more []cell) {
+	s.cells = append(s.cells[:n], more...)
+	s.nPos = positions(s.cells)
+}
+
+func commonPrefix[T comparable](a, b []T) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
@@ -208,14 +221,16 @@ func (s *Session[C]) next(ctx context.Context) (ended bool, err error) {
 	}
 	if q.nPast != before {
 		// After a shift the tokens that moved are not what evaluating them in their new place would give.
-		s.cells, s.text = s.cells[:min(len(s.cells), q.nKeep)], nil
+		s.hold(min(len(s.cells), q.nKeep), nil)
+		s.text = nil
 	}
 	if !s.fresh {
 		if err := s.e.Context.DecodePrompt(ctx, []engine.Token{q.last}, q.nPast, 0, nil); err != nil {
 			return true, fmt.Errorf("evaluate token %d of the answer: %w", q.n, err)
 		}
-		if len(s.cells) == q.nPast {
-			s.cells = append(s.cells, q.last)
+		if s.nPos == q.nPast {
+			s.cells = append(s.cells, tokenCell(q.last))
+			s.nPos++
 		}
 		q.nPast++
 	}

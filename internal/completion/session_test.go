@@ -94,7 +94,7 @@ func TestSessionProperty(t *testing.T) {
 			want, werr := fresh.Generate(t.Context(), opt, cellSmpl(&open), nil)
 			if fmt.Sprint(err) != fmt.Sprint(werr) || got.Text != want.Text || got.FinishReason != want.FinishReason || got.Truncated != want.Truncated ||
 				fmt.Sprint(logprobs(got.Logprobs), logprobs(got.PromptLogprobs)) != fmt.Sprint(logprobs(want.Logprobs), logprobs(want.PromptLogprobs)) {
-				t.Fatalf("after %q:\ngot  %+v, %v\nwant %+v, %v", held, got, err, want, werr)
+				t.Fatalf("after %v:\ngot  %+v, %v\nwant %+v, %v", held, got, err, want, werr)
 			}
 			if err != nil {
 				continue
