@@ -188,6 +188,39 @@ int32_t gl_sampler_sample(gl_sampler * s, gl_ctx * c, int i, gl_err * err);
 bool gl_sampler_accept(gl_sampler * s, int32_t token, bool generated, gl_err * err);
 char * gl_sampler_describe(gl_sampler * s, gl_err * err); // malloc'd
 
+// ---- collector of importance matrices (shim_collect.cpp) ----
+typedef struct gl_collect gl_collect;
+
+typedef struct {
+    bool conflict;   // weights that shared an input did not always: reset it to share none, and do it again
+    bool bad;        // a value was not finite: row and column of the input of a weight (of an expert: among its rows)
+    int bad_weight;
+    int64_t bad_row, bad_column;
+    float bad_value;
+    int unsupported; // 1 + the number of a weight whose input is not float32; 0 for none
+    char error[300]; // "" for none
+} gl_collect_state;
+
+// One distinct input since the reset, and the numbers of the weights that share it. The memory is the collector's.
+typedef struct {
+    const double * sum2, * sum; // n
+    const int64_t * counts;     // n_counts
+    int64_t n, n_counts;
+    const int * weights;
+    int n_weights;
+} gl_collect_input;
+
+gl_collect * gl_collect_new(const char ** names, int n, gl_err * err);
+void gl_collect_free(gl_collect * c);
+void * gl_collect_eval(void); // the callback; its argument is the collector
+void gl_collect_bind(gl_collect * c, gl_ctx * ctx); // the threads to work with
+// on: collect; skip_head: end the graph before the model's head, whose logits are then of no use.
+void gl_collect_mode(gl_collect * c, bool on, bool skip_head);
+void gl_collect_reset(gl_collect * c, bool share);
+gl_collect_state gl_collect_check(gl_collect * c);
+int gl_collect_inputs(const gl_collect * c);
+gl_collect_input gl_collect_get(const gl_collect * c, int i);
+
 #ifdef __cplusplus
 }
 #endif

@@ -41,6 +41,12 @@ static constexpr size_t lazy_small = 4096;
 
 llama_context * gl_llama(gl_ctx * c) { return c->lctx; }
 
+// The threads that compute batches.
+ggml_threadpool * gl_pool(gl_ctx * c, int * n_threads) {
+    *n_threads = llama_n_threads_batch(c->lctx);
+    return c->batch ? c->batch : c->pool;
+}
+
 static bool on_abort(void * data) { return __atomic_load_n((int32_t *) data, __ATOMIC_ACQUIRE) != 0; }
 
 llama_context_params gl_to_context_params(const gl_ctx_params * p) {
