@@ -70,6 +70,7 @@ func TestHelpExamples(t *testing.T) {
 				if err := lora.WriteGGUF(filepath.Join(dir, "adapter.gguf"), storyAdapter()); err != nil {
 					t.Fatal(err)
 				}
+				exampleMatrices(t, dir)
 				replace := strings.NewReplacer("model.gguf", model, "${fpath[1]}", dir, "/usr/local/share/man/man1", dir)
 				cmd := exec.Command(bash, "-c", "set -o pipefail; "+replace.Replace(line))
 				cmd.Dir = dir

@@ -327,6 +327,8 @@ func makeFlagTable() []flagDef {
 	for _, in := range []string{inImatrixMerge, inImatrixConvert, inImatrixStats, inImatrixDiff, inImatrixCheck} {
 		alsoIn(rows, in, sharedWithImatrixTools)
 	}
+	shareWithImatrix(rows)
+	rows = append(rows, imatrixFlags()...)
 	rows = append(rows, imatrixToolFlags()...)
 	rows = append(rows, cvectorFileFlags()...)
 	for _, cmd := range vectorFileCommands {

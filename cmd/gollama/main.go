@@ -57,7 +57,7 @@ type command struct {
 func commands() []*command {
 	return []*command{
 		runCommand, tokenizeCommand,
-		imatrixMergeCommand, imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand,
+		imatrixCommand, imatrixMergeCommand, imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand,
 		cvectorInfoCommand, cvectorAddCommand, cvectorScaleCommand, cvectorShiftCommand,
 		exportLoRACommand, finetuneCommand,
 		rpcServerCommand, versionCommand, devicesCommand,

@@ -155,6 +155,8 @@ func (o *options) finish(cmd string) error {
 		return o.finishRun()
 	case "tokenize":
 		return o.finishTokenize()
+	case "imatrix":
+		return o.finishImatrix()
 	}
 	return nil
 }
