@@ -59,7 +59,7 @@ const (
 	groupSettings = "Settings"
 )
 
-var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupChat, groupRecords, groupScore, groupGenerate, groupSampling, groupModel,
+var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupChat, groupRecords, groupScore, groupGenerate, groupSpec, groupSampling, groupModel,
 	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupVector, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
@@ -78,7 +78,6 @@ func samplingBit(c engine.SamplingConfig) func(*options) {
 const (
 	noDownload   = "gollama downloads nothing: give a file with -m FILE"
 	noAffix      = "what stands before and after a message is the chat template's: --chat-template"
-	noDraft      = "run uses no draft model: leave the flag out"
 	noSelfExtend = "self-extend is not supported: use --rope-scaling yarn or --rope-scale for a longer context"
 )
 
@@ -311,6 +310,7 @@ func makeFlagTable() []flagDef {
 	)...)
 	rows = append(rows, scoreFlags()...)
 	rows = append(rows, chatFlags()...)
+	rows = append(rows, specFlags()...)
 	rows = append(rows, sessionFlags()...)
 	rows = append(rows, recordFlags()...)
 	rows = append(rows, cpuFlags()...)
@@ -447,8 +447,6 @@ func rejectedFlags() []flagDef {
 		rejected("defrag-thold", "N", "LLAMA_ARG_DEFRAG_THOLD", "it has no effect in llama.cpp any more: leave it out", "-dt"),
 		rejected("grp-attn-n", "N", "LLAMA_ARG_GRP_ATTN_N", noSelfExtend, "-gan"),
 		rejected("grp-attn-w", "N", "LLAMA_ARG_GRP_ATTN_W", noSelfExtend, "-gaw"),
-		rejected("spec-draft-type-k", "TYPE", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", noDraft, "-ctkd", "--cache-type-k-draft"),
-		rejected("spec-draft-type-v", "TYPE", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", noDraft, "-ctvd", "--cache-type-v-draft"),
 	}
 }
 

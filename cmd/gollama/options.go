@@ -193,6 +193,9 @@ func (o *options) finishRun() error {
 	if err := o.finishScore(); err != nil {
 		return err
 	}
+	if err := o.finishSpec(); err != nil {
+		return err
+	}
 	if o.NUBatch > o.NBatch && o.isSet("ubatch-size") && o.isSet("batch-size") {
 		return usagef("-ub %d is larger than -b %d", o.NUBatch, o.NBatch)
 	}

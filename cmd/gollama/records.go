@@ -77,8 +77,12 @@ func (r *recordsRun) plan() {
 		}
 	}
 	r.ctxSeq = completion.CtxSeq(n)
-	if !o.isSet("parallel") {
-		o.NParallel = 32
+	if o.isSet("parallel") {
+		return
+	}
+	o.NParallel = 32
+	if o.Speculative.NeedsModel() {
+		o.NParallel = completion.MaxGuessTexts // for more it would read all and guess nothing
 	}
 }
 
@@ -260,7 +264,8 @@ func (r *recordsRun) generate(ctx context.Context) error {
 	}
 	defer done()
 	slots, err := completion.NewSlots(completion.SlotConfig[*engine.Context]{
-		Vocab: s.model.Vocab(), Context: s.context, Parallel: o.NParallel - extra, Prefix: r.prefix, Deterministic: o.deterministic,
+		Vocab: s.model.Vocab(), Context: s.context, Parallel: o.NParallel - extra, Prefix: r.prefix,
+		Deterministic: o.deterministic, Speculator: s.guesser(),
 		NewSampler: func(p *engine.SamplingParams) (completion.SlotSampler[*engine.Context], error) {
 			return engine.NewSampler(s.model, p)
 		},

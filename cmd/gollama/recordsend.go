@@ -11,6 +11,7 @@ import (
 	"gollama/internal/completion"
 	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
+	"gollama/internal/gguf"
 	"gollama/internal/pipeline"
 )
 
@@ -18,6 +19,16 @@ import (
 func (r *recordsRun) fitMemory(extra int) error {
 	o := r.o
 	each := completion.KVBytes(r.file.KVs, r.ctxSeq, o.CacheTypeK, o.CacheTypeV)
+	paths := r.file.Paths
+	if d := &o.Speculative.Draft; o.Speculative.NeedsModel() {
+		f, err := gguf.Open(d.Model)
+		if err != nil {
+			return fmt.Errorf("draft model: %w", err)
+		}
+		each += completion.KVBytes(f.KVs, r.ctxSeq, d.CacheTypeK, d.CacheTypeV)
+		paths = slices.Concat(paths, f.Paths)
+		_ = f.Close() // it was read
+	}
 	free := ggml.AvailableMemory()
 	if !o.NoKVOffload && o.NGPULayers != 0 && !slices.Equal(o.Devices, []string{"none"}) {
 		var gpu uint64
@@ -30,7 +41,7 @@ func (r *recordsRun) fitMemory(extra int) error {
 			free = gpu
 		}
 	}
-	for _, path := range r.file.Paths { // the weights come first
+	for _, path := range paths { // the weights come first
 		if st, err := os.Stat(path); err == nil && free > 0 {
 			free = max(free-min(free, uint64(st.Size())), 1)
 		}
@@ -115,11 +126,11 @@ func (r *recordsRun) progress(st completion.SlotStats) (share float64, detail st
 // summary tells what the run did, and what of the time was not the engine's.
 func (r *recordsRun) summary(st completion.SlotStats) {
 	n := r.stream.Counts()
-	r.l.message("info", fmt.Sprintf("%d records: %d done, %d failed, %d of them were there; %d tokens read, %d reused, %d generated in %.1f s (%.1f a second)",
+	r.l.message("info", fmt.Sprintf("%d records: %d done, %d failed, %d of them were there; %d tokens read, %d reused, %d generated in %.1f s (%.1f a second)%s",
 		n.Read, n.Read-n.Failed, n.Failed, n.Skipped, st.PromptTokens, st.CachedTokens, st.GeneratedTokens, st.Total.Seconds(),
-		float64(st.GeneratedTokens)/max(st.Total.Seconds(), 1e-9)))
-	r.l.log.Info(fmt.Sprintf("%d batches: %.3f s in the engine, %.3f s sampling, %.3f s beside", st.Batches,
-		st.Decode.Seconds(), st.Sample.Seconds(), (st.Total - st.Decode - st.Sample).Seconds()))
+		float64(st.GeneratedTokens)/max(st.Total.Seconds(), 1e-9), guessed(st.GuessedTokens, st.ConfirmedTokens)))
+	r.l.log.Info(fmt.Sprintf("%d batches: %.3f s in the engine, %.3f s guessing, %.3f s sampling, %.3f s beside", st.Batches,
+		st.Decode.Seconds(), st.Guess.Seconds(), st.Sample.Seconds(), (st.Total - st.Decode - st.Guess - st.Sample).Seconds()))
 }
 
 // end closes the output and says how the run ended.

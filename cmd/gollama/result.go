@@ -50,7 +50,7 @@ func openResult(e *env, o *options) (*result, error) {
 // checkOverwrite keeps a slip of the pen from replacing a model or adapter by a
 // text, or the text by the log.
 func checkOverwrite(o *options) error {
-	read := []string{o.Model, o.sessionFile}
+	read := []string{o.Model, o.sessionFile, o.Speculative.Draft.Model}
 	for _, a := range o.LoRAAdapters {
 		read = append(read, a.Path)
 	}

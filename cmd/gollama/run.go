@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strconv"
@@ -281,6 +282,8 @@ type session struct {
 	model   *engine.Model
 	context *engine.Context
 	sampler *engine.Sampler
+	draft   *engine.Model      // nil without
+	spec    *engine.Speculator // nil if no tokens are guessed
 	loadMS  float64
 }
 
@@ -302,6 +305,9 @@ func loadSession(ctx context.Context, e *env, l *logging, o *options) (s *sessio
 	if s.context, err = engine.NewContext(s.model, p); err != nil {
 		return s, err
 	}
+	if err := s.speculate(ctx, l, p); err != nil {
+		return s, err
+	}
 	if s.sampler, err = engine.NewSampler(s.model, &p.Sampling); err != nil {
 		return s, err
 	}
@@ -318,18 +324,8 @@ func (s *session) warnContext(l *logging, o *options, n int) {
 }
 
 func (s *session) close(l *logging) {
-	if s.sampler != nil {
-		if err := s.sampler.Close(); err != nil {
-			l.warnf("%s", err)
-		}
-	}
-	if s.context != nil {
-		if err := s.context.Close(); err != nil {
-			l.warnf("%s", err)
-		}
-	}
-	if s.model != nil {
-		if err := s.model.Close(); err != nil {
+	for _, part := range []io.Closer{s.sampler, s.spec, s.context, s.draft, s.model} { // all may be nil
+		if err := part.Close(); err != nil {
 			l.warnf("%s", err)
 		}
 	}
@@ -381,7 +377,7 @@ func (s *session) engine() completion.Engine[*engine.Context] {
 	return completion.Engine[*engine.Context]{
 		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
 		Model:      completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size},
-		HasEncoder: info.HasEncoder, DecoderStart: info.DecoderStart,
+		Speculator: s.guesser(), HasEncoder: info.HasEncoder, DecoderStart: info.DecoderStart,
 	}
 }
 
@@ -433,9 +429,9 @@ func (s *session) generate(ctx context.Context, e *env, l *logging, o *options, 
 	if kept != nil && !kept.done {
 		l.warnf("--session %s is not written: the context was shifted, or the prompt not read to its end", kept.path)
 	}
-	l.log.Info(fmt.Sprintf("seed %d, context %d, prompt %d tokens (%.1f a second), answer %d tokens (%.1f a second), ended by %s",
+	l.log.Info(fmt.Sprintf("seed %d, context %d, prompt %d tokens (%.1f a second), answer %d tokens (%.1f a second)%s, ended by %s",
 		res.Seed, res.NCtx, res.Usage.PromptTokens, res.Timings.PromptPerSecond,
-		res.Usage.CompletionTokens, res.Timings.PredictedPerSecond, res.FinishReason))
+		res.Usage.CompletionTokens, res.Timings.PredictedPerSecond, guessed(res.Timings.DraftN, res.Timings.DraftNAccepted), res.FinishReason))
 	return res, dst.end(res)
 }
 

@@ -71,6 +71,7 @@ type Engine[C Context] struct {
 	Model   Model
 	LoadMS  float64 // reported
 
+	Speculator   Speculator   // guesses tokens, for which Context has Decode, NBatch and NUBatch; nil: none are guessed
 	HasEncoder   bool         // Context is an Encoder that reads the prompt
 	DecoderStart engine.Token // first token of such a model's decoder; TokenNull means BOS
 }

@@ -68,6 +68,10 @@ type Timings struct {
 	PredictedN         int     `json:"predicted_n"`
 	PredictedMS        float64 `json:"predicted_ms"`
 	PredictedPerSecond float64 `json:"predicted_per_second"`
+
+	// Tokens that were guessed, by a Speculator, and how many of them came (llama-server's names).
+	DraftN         int `json:"draft_n,omitempty"`
+	DraftNAccepted int `json:"draft_n_accepted,omitempty"`
 }
 
 // Delta is a further piece of text. Pieces together are Result.Text, and none

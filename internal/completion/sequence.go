@@ -38,7 +38,12 @@ type sequence struct {
 	text   []byte
 	sentLP int    // log-probabilities that a delta has carried
 	tail   []byte // at most the last three bytes of what the model wrote
-	res    Result
+
+	guess                []engine.Token // evaluated at nPast and after, as what may come next
+	hits                 int            // of guess, that came and count in nPast
+	nGuessed, nConfirmed int            // tokens
+
+	res Result
 }
 
 // newSequence checks opt and returns a text to be made in sequence seq of mem,

@@ -27,14 +27,24 @@ type Session[C Context] struct {
 	text  []engine.Token // prompt and answer, for Options.Ended; nil once the context shifted, and with media
 	q     *sequence
 	smpl  Sampler[C]
-	fresh bool // the logits of the last evaluation are not sampled from yet
-	begun time.Time
+	fresh bool // the logits of row are not sampled from yet
+	row   int  // of the last evaluation; -1 is the last
+
+	guesser guessContext // Context, if tokens are guessed
+	batch   engine.Batch // of a token and guesses
+	begun   time.Time
 }
 
 // NewSession returns a session in e's context, whose memory it clears. e.Sampler is not used.
 func NewSession[C Context](e Engine[C]) (*Session[C], error) {
 	s := &Session[C]{e: e}
 	e.Context.ClearMemory()
+	if e.Speculator != nil {
+		var ok bool
+		if s.guesser, ok = any(e.Context).(guessContext); !ok || e.HasEncoder {
+			return nil, errors.New("tokens cannot be guessed in this context")
+		}
+	}
 	if !e.HasEncoder {
 		return s, nil
 	}
@@ -97,6 +107,7 @@ func rate(begin time.Time, n int) (ms, perSecond float64) {
 
 // evaluate makes prompt the context's content, and leaves the logits of its last token.
 func (s *Session[C]) evaluate(ctx context.Context, prompt []engine.Token) error {
+	s.row = -1
 	if s.q.opt.Chunks != nil {
 		return s.evaluateMedia(ctx, s.q.opt.Chunks)
 	}
@@ -132,6 +143,9 @@ func (s *Session[C]) evaluate(ctx context.Context, prompt []engine.Token) error 
 	s.hold(from, textCells(prompt)[from:])
 	s.q.nPast = len(prompt)
 	s.text = slices.Clone(prompt)
+	if s.guesser != nil {
+		return s.e.Speculator.Begin(0, prompt)
+	}
 	return nil
 }
 
@@ -215,27 +229,18 @@ func (s *Session[C]) next(ctx context.Context) (ended bool, err error) {
 	case ctx.Err() != nil:
 		return true, q.finish(FinishCancelled)
 	}
-	before := q.nPast
-	if ended, err := q.advance(); ended || err != nil {
-		return true, err
-	}
-	if q.nPast != before {
-		// After a shift the tokens that moved are not what evaluating them in their new place would give.
-		s.hold(min(len(s.cells), q.nKeep), nil)
-		s.text = nil
+	if !s.fresh || q.n == 0 { // else the last token was guessed, and has its room
+		if ended, err := s.advance(); ended || err != nil {
+			return true, err
+		}
 	}
 	if !s.fresh {
-		if err := s.e.Context.DecodePrompt(ctx, []engine.Token{q.last}, q.nPast, 0, nil); err != nil {
-			return true, fmt.Errorf("evaluate token %d of the answer: %w", q.n, err)
+		if err := s.extend(ctx); err != nil {
+			return true, err
 		}
-		if s.nPos == q.nPast {
-			s.cells = append(s.cells, tokenCell(q.last))
-			s.nPos++
-		}
-		q.nPast++
 	}
 	s.fresh = false
-	t, err := s.smpl.Sample(s.e.Context, -1)
+	t, err := s.smpl.Sample(s.e.Context, s.row)
 	if err != nil {
 		return true, fmt.Errorf("sample token %d of the answer: %w", q.n+1, err)
 	}
@@ -243,10 +248,30 @@ func (s *Session[C]) next(ctx context.Context) (ended bool, err error) {
 	if !ended && err == nil && s.text != nil {
 		s.text = append(s.text, t)
 	}
+	if err != nil {
+		return true, err
+	}
+	if s.fresh = !ended && s.confirm(); !s.fresh {
+		err = s.settle()
+	}
 	return ended, err
 }
 
-func (s *Session[C]) logits() ([]float32, error) { return s.e.Context.Logits(-1) }
+// advance ends the text or makes room for the next token.
+func (s *Session[C]) advance() (ended bool, err error) {
+	before := s.q.nPast
+	if ended, err := s.q.advance(); ended || err != nil {
+		return true, err
+	}
+	if s.q.nPast != before {
+		// After a shift the tokens that moved are not what evaluating them in their new place would give.
+		s.hold(min(len(s.cells), s.q.nKeep), nil)
+		s.text = nil
+	}
+	return false, nil
+}
+
+func (s *Session[C]) logits() ([]float32, error) { return s.e.Context.Logits(s.row) }
 
 // End returns the text's result; err is the error that ended it, if one did.
 func (s *Session[C]) End(err error) Result {
@@ -256,6 +281,7 @@ func (s *Session[C]) End(err error) Result {
 	if err == nil || s.q.n > 0 {
 		r.Timings.PredictedN = s.q.n
 		r.Timings.PredictedMS, r.Timings.PredictedPerSecond = rate(s.begun, s.q.n)
+		r.Timings.DraftN, r.Timings.DraftNAccepted = s.q.nGuessed, s.q.nConfirmed
 	}
 	return r
 }
@@ -266,6 +292,9 @@ func (s *Session[C]) Generate(ctx context.Context, opt Options, sampler Sampler[
 	err := s.Begin(ctx, opt, sampler, emit)
 	for more := err == nil; more && err == nil; {
 		more, err = s.Next(ctx)
+	}
+	if err == nil {
+		err = s.settle() // a text that was cancelled may have left some
 	}
 	if err == nil && s.text != nil && opt.Ended != nil {
 		err = opt.Ended(s.text, s.q.res.Usage.PromptTokens, s.q.nPast)

@@ -64,6 +64,9 @@ type SlotConfig[C SlotContext] struct {
 	// of each prompt only what differs from it.
 	Prefix string
 
+	// Speculator, which may be nil, guesses tokens while there are few texts.
+	Speculator Speculator
+
 	// Deterministic evaluates every token in a shape that does not depend on
 	// the other requests; see ARCHITECTURE.md, "Batches and rounding".
 	Deterministic bool
@@ -79,6 +82,7 @@ type Slots[C SlotContext] struct {
 	waiting []*text[C]     // further texts of prompts that were evaluated, in order
 	batch   engine.Batch
 	stats   SlotStats
+	guesses []engine.Guess
 	turn    int // slot whose prompt is served first
 }
 
@@ -88,10 +92,13 @@ type SlotStats struct {
 	PromptTokens    int // evaluated, those of the prefix included
 	CachedTokens    int // of prompts, not evaluated again
 	GeneratedTokens int
+	GuessedTokens   int // evaluated as guesses
+	ConfirmedTokens int // of them, that came
 	Requests        int
 	Failed          int
 	Decode          time.Duration // in the engine
 	Sample          time.Duration // picking tokens
+	Guess           time.Duration // guessing tokens, with the draft model if there is one
 	Total           time.Duration
 }
 
@@ -101,6 +108,7 @@ type text[C SlotContext] struct {
 	group   *group[C]
 	index   int
 	sampler SlotSampler[C]
+	begun   bool // the Speculator knows it
 }
 
 // group is a request and its texts so far.
@@ -126,6 +134,9 @@ type slot[C SlotContext] struct {
 // NewSlots returns slots over a context, whose memory is cleared when they run.
 func NewSlots[C SlotContext](cfg SlotConfig[C]) (*Slots[C], error) {
 	need := cfg.Parallel
+	if cfg.Deterministic && cfg.Speculator != nil {
+		return nil, errors.New("guesses change the shape of batches, which is to be pinned")
+	}
 	if cfg.Deterministic && need%PinnedRows != 0 {
 		return nil, fmt.Errorf("%d slots: want a multiple of %d to pin the shape of batches", need, PinnedRows)
 	}
@@ -286,7 +297,7 @@ func (s *Slots[C]) refill(ctx context.Context, feed *feed, done func(Reply) erro
 		}
 	}
 	if feed.ended && len(s.waiting) == 0 && !s.Deterministic {
-		s.compact()
+		return s.compact()
 	}
 	return nil
 }
@@ -396,7 +407,7 @@ func (s *Slots[C]) nextWaiting(i int) bool {
 // compact moves texts from the last slots to free ones before them, once no
 // request is left to fill those: the engine computes sequences together only
 // when their numbers follow one another.
-func (s *Slots[C]) compact() {
+func (s *Slots[C]) compact() error {
 	last := len(s.slots) - 1
 	for i := range s.slots {
 		if s.slots[i].text != nil {
@@ -406,11 +417,17 @@ func (s *Slots[C]) compact() {
 			last--
 		}
 		if last <= i || !s.Context.SeqCp(last, i, -1, -1) {
-			return
+			return nil
+		}
+		if s.slots[last].begun {
+			if err := s.Speculator.Move(last, i); err != nil {
+				return err
+			}
 		}
 		s.Context.SeqRm(last, -1, -1)
 		s.slots[i] = s.slots[last]
 		s.slots[i].seq = i
 		s.slots[last] = slot[C]{row: -1, first: -1}
 	}
+	return nil
 }

@@ -14,6 +14,11 @@ func (s *Slots[C]) step(ctx context.Context, done func(Reply) error) error {
 	if err := s.advance(done); err != nil {
 		return err
 	}
+	begin := time.Now()
+	if err := s.speculate(); err != nil {
+		return err
+	}
+	s.stats.Guess += time.Since(begin)
 	parts := s.parts()
 	s.batch.Reset()
 	for i := range s.slots {
@@ -73,7 +78,7 @@ func (s *Slots[C]) parts() []int {
 		case len(sl.rest) > 0:
 			reading++
 		default:
-			left--
+			left -= 1 + len(sl.guess)
 		}
 	}
 	s.turn++
@@ -106,6 +111,9 @@ func (s *Slots[C]) add(i, part int) {
 		sl.row = len(s.batch.Tokens)
 		s.batch.Add(sl.last, sl.nPast, i, true)
 		sl.nPast++
+		for k, t := range sl.guess {
+			s.batch.Add(t, sl.nPast+k, i, true)
+		}
 	case part > 0:
 		sl.first, sl.part = len(s.batch.Tokens), part
 		for k, t := range sl.rest[:part] {
@@ -152,7 +160,7 @@ func (s *Slots[C]) sample(i int) (ended bool, err error) {
 	if g := sl.group; sl.n == 0 && sl.index == 0 && len(g.results) > 1 {
 		s.branch(i)
 	}
-	return s.pick(sl.text, sl.row)
+	return s.pickAll(sl)
 }
 
 // pick samples and takes a text's next token.

@@ -29,6 +29,8 @@ type Context struct {
 
 	loras map[string]unsafe.Pointer // loaded adapters by path
 	set   []LoRAInfo                // those applied
+
+	follower *Speculator // evaluates what this context does, with a draft model; nil without
 }
 
 // NewContext makes a context of m with the settings of p, which must be valid:
@@ -42,10 +44,15 @@ func NewContextTap(m *Model, p *Params, t Tap) (*Context, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	return contextOn(m, p, t, nil)
+}
+
+// contextOn makes a context, which computes on the threads of host if that is not nil.
+func contextOn(m *Model, p *Params, t Tap, host *Context) (*Context, error) {
 	if err := m.retain(); err != nil {
 		return nil, err
 	}
-	c, err := newContext(m, p, t)
+	c, err := newContext(m, p, t, host)
 	if err != nil {
 		m.release()
 		return nil, err
@@ -58,7 +65,7 @@ func NewContextTap(m *Model, p *Params, t Tap) (*Context, error) {
 	return c, nil
 }
 
-func newContext(m *Model, p *Params, t Tap) (*Context, error) {
+func newContext(m *Model, p *Params, t Tap, host *Context) (*Context, error) {
 	if m.vocabOnl || p.NoAlloc {
 		return nil, &Error{Op: "new context", Path: m.info.Path, Msg: "it was loaded without its weights"}
 	}
@@ -75,9 +82,13 @@ func newContext(m *Model, p *Params, t Tap) (*Context, error) {
 	var a arena
 	defer a.free()
 	gen, batch := threadParams(&a, p)
+	var hostPtr *C.gl_ctx
+	if host != nil {
+		hostPtr = host.ptr
+	}
 	var e C.gl_err
 	c := &Context{m: m, unified: p.KVUnified, loras: map[string]unsafe.Pointer{}}
-	cause := captured(func() { c.ptr = C.gl_ctx_new(m.ptr, cp, gen, batch, &e) })
+	cause := captured(func() { c.ptr = C.gl_ctx_new(m.ptr, cp, gen, batch, hostPtr, &e) })
 	C.free(unsafe.Pointer(cp))
 	if c.ptr == nil {
 		msg := errText(&e)
@@ -304,6 +315,9 @@ func (c *Context) decodeChunk(ctx context.Context, b *Batch, from, to int, encod
 	}
 	if count > 0 {
 		c.outs, c.base = slices.Clone(b.Output[from:to]), from
+	}
+	if c.follower != nil && !encode {
+		return c.follower.process(ctx, b, from, to)
 	}
 	return nil
 }

@@ -300,3 +300,27 @@ func (s *Sampler) Describe() string { return "" }
 
 // Close does nothing.
 func (s *Sampler) Close() error { return nil }
+
+// Speculator cannot be made without cgo.
+type Speculator struct{}
+
+// NewSpeculator returns ErrNoCgo.
+func NewSpeculator(*Context, *Model, *Params) (*Speculator, error) { return nil, ErrNoCgo }
+
+// CheckDraft returns ErrNoCgo.
+func CheckDraft(*Model, *Model) error { return ErrNoCgo }
+
+// Begin returns ErrNoCgo.
+func (s *Speculator) Begin(int, []Token) error { return ErrNoCgo }
+
+// Move returns ErrNoCgo.
+func (s *Speculator) Move(int, int) error { return ErrNoCgo }
+
+// Speculate returns ErrNoCgo.
+func (s *Speculator) Speculate([]Guess) error { return ErrNoCgo }
+
+// Accept returns ErrNoCgo.
+func (s *Speculator) Accept(int, int) error { return ErrNoCgo }
+
+// Close does nothing.
+func (s *Speculator) Close() error { return nil }

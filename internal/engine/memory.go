@@ -30,7 +30,16 @@ func (c *Context) seqOK(seqs ...int) bool {
 // end. It returns false if the memory cannot do that, as some models' cannot
 // remove a part; removing a whole sequence works always.
 func (c *Context) SeqRm(seq, p0, p1 int) bool {
-	return c.seqOK(seq) && bool(C.gl_mem_rm(c.ptr, C.int(seq), C.int(p0), C.int(p1)))
+	if !c.seqOK(seq) {
+		return false
+	}
+	ok := bool(C.gl_mem_rm(c.ptr, C.int(seq), C.int(p0), C.int(p1)))
+	return c.alike(func(d *Context) bool { return d.SeqRm(seq, p0, p1) }) && ok
+}
+
+// alike does with the draft model's memory what was done with c's, if there is one.
+func (c *Context) alike(f func(draft *Context) bool) bool {
+	return c.follower == nil || c.follower.draft == nil || f(c.follower.draft)
 }
 
 // SeqAdd moves the tokens of seq at positions p0 to p1-1 by delta. It returns
@@ -40,7 +49,7 @@ func (c *Context) SeqAdd(seq, p0, p1, delta int) bool {
 		return false
 	}
 	C.gl_mem_add(c.ptr, C.int(seq), C.int(p0), C.int(p1), C.int(delta))
-	return true
+	return c.alike(func(d *Context) bool { return d.SeqAdd(seq, p0, p1, delta) })
 }
 
 // SeqCp makes the tokens of src at positions p0 to p1-1 part of dst too. It
@@ -50,7 +59,7 @@ func (c *Context) SeqCp(src, dst, p0, p1 int) bool {
 		return false
 	}
 	C.gl_mem_cp(c.ptr, C.int(src), C.int(dst), C.int(p0), C.int(p1))
-	return true
+	return c.alike(func(d *Context) bool { return d.SeqCp(src, dst, p0, p1) })
 }
 
 // SeqKeep removes all other sequences.
@@ -59,7 +68,7 @@ func (c *Context) SeqKeep(seq int) bool {
 		return false
 	}
 	C.gl_mem_keep(c.ptr, C.int(seq))
-	return true
+	return c.alike(func(d *Context) bool { return d.SeqKeep(seq) })
 }
 
 // SeqPosMin returns the lowest position held of seq, -1 if there is none.
@@ -83,11 +92,14 @@ func (c *Context) ClearMemory() {
 	if c != nil && c.ptr != nil {
 		C.gl_mem_clear(c.ptr)
 		c.outs = nil
+		c.alike(func(d *Context) bool { d.ClearMemory(); return true })
 	}
 }
 
 // CanShift reports whether positions can be moved, for a context shift.
-func (c *Context) CanShift() bool { return c != nil && c.ptr != nil && bool(C.gl_mem_can_shift(c.ptr)) }
+func (c *Context) CanShift() bool {
+	return c != nil && c.ptr != nil && bool(C.gl_mem_can_shift(c.ptr)) && c.alike((*Context).CanShift)
+}
 
 // Perf returns the times measured so far.
 func (c *Context) Perf() Perf {
@@ -171,6 +183,9 @@ func (c *Context) setState(seq int, state []byte) error {
 			c.SeqRm(seq, -1, -1)
 		}
 		return &Error{Op: "restore state", Msg: msg}
+	}
+	if c.follower != nil && c.follower.draft != nil {
+		return fail("a state does not hold what the draft model has evaluated")
 	}
 	if len(state) <= stateHeader || string(state[:len(stateMagic)]) != stateMagic {
 		return fail("it is not a saved state")

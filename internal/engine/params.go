@@ -46,7 +46,8 @@ type Params struct {
 	AttentionType   AttentionType
 	FlashAttnType   FlashAttnType
 
-	Sampling SamplingParams
+	Sampling    SamplingParams
+	Speculative SpeculativeParams
 
 	Model           string // path of the GGUF file, or of the first of a split model
 	Prompt          string
@@ -393,7 +394,7 @@ func DefaultParams() Params {
 		CPUParams: DefaultCPUParams(), CPUParamsBatch: DefaultCPUParams(),
 		RopeScalingType: RopeScalingUnspecified, PoolingType: PoolingUnspecified,
 		AttentionType: AttentionUnspecified, FlashAttnType: FlashAttnAuto,
-		Sampling:                DefaultSamplingParams(),
+		Sampling: DefaultSamplingParams(), Speculative: DefaultSpeculativeParams(),
 		ControlVectorLayerStart: -1, ControlVectorLayerEnd: -1,
 		Verbosity: 2,
 		Warmup:    true, CacheTypeK: CacheF16, CacheTypeV: CacheF16,

@@ -119,7 +119,9 @@ void gl_chat_parser_free(gl_chat_parser * p);
 char * gl_chat_parse(const gl_chat_parser * p, const char * text, size_t n, bool partial, gl_err * err);
 
 // ---- context (shim_ctx.cpp) ----
-gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_threads * gen, const gl_threads * batch, gl_err * err);
+// A context with a host computes on the host's threads and ends when the host is to; it is freed before it.
+gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_threads * gen, const gl_threads * batch,
+                    gl_ctx * host, gl_err * err);
 void gl_ctx_free(gl_ctx * c);
 bool gl_set_priority(int prio);
 
@@ -220,6 +222,32 @@ void gl_collect_reset(gl_collect * c, bool share);
 gl_collect_state gl_collect_check(gl_collect * c);
 int gl_collect_inputs(const gl_collect * c);
 gl_collect_input gl_collect_get(const gl_collect * c, int i);
+
+// ---- speculation (shim_spec.cpp) ----
+typedef struct gl_spec gl_spec;
+typedef struct { int n, m, hits; } gl_ngram; // tokens looked up, tokens drafted, how often they must have come
+
+typedef struct {
+    const int * types; int n_types; // enum common_speculative_type
+    int n_max, n_min; float p_min;  // of a draft model
+    int mod_match, mod_min, mod_max;
+    gl_ngram simple, map_k, map_k4v;
+} gl_spec_params;
+
+// What may follow token last, which goes to position pos of seq: at most max tokens; n of them came.
+typedef struct { int seq, pos, max, n; int32_t last; } gl_spec_req;
+
+// Whether the last tokens of a sequence can be removed. It clears the memory.
+bool gl_ctx_can_rollback(gl_ctx * c, gl_err * err);
+gl_spec * gl_spec_new(gl_ctx * target, gl_ctx * draft, const gl_spec_params * p, int n_seq, gl_err * err);
+void gl_spec_free(gl_spec * s);
+bool gl_spec_begin(gl_spec * s, int seq, const int32_t * tokens, int n, gl_err * err);
+bool gl_spec_move(gl_spec * s, int from, int to, gl_err * err);
+// Gives the draft's context what the target's has evaluated.
+bool gl_spec_process(gl_spec * s, const int32_t * tokens, const int32_t * pos, const int32_t * seq, int n, gl_err * err);
+// The tokens for request i are at out[i*stride]; stride is the largest max.
+bool gl_spec_draft(gl_spec * s, gl_spec_req * reqs, int n, int32_t * out, int stride, gl_err * err);
+bool gl_spec_accept(gl_spec * s, int seq, int n, gl_err * err);
 
 #ifdef __cplusplus
 }

@@ -21,6 +21,7 @@ struct gl_ctx {
     llama_context * lctx  = nullptr;
     ggml_threadpool * pool  = nullptr;
     ggml_threadpool * batch = nullptr; // null when pool serves batches too
+    bool borrowed = false;             // the pools are another context's
     int32_t abort = 0;
     bool own_thread = false; // compute on a thread of ours, see compute()
 };
@@ -113,20 +114,27 @@ static void make_pools(gl_ctx * c, const gl_threads * gen, const gl_threads * ba
     c->own_thread = gen->n_cpus > 0 || batch->n_cpus > 0 || gen->prio != 0 || batch->prio != 0;
 }
 
-gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_threads * gen, const gl_threads * batch, gl_err * err) {
+gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_threads * gen, const gl_threads * batch,
+                    gl_ctx * host, gl_err * err) {
     auto * c = new gl_ctx;
     const bool ok = guard(err, false, [&] {
         auto cp = gl_to_context_params(p);
         cp.n_threads           = gen->n_threads;
         cp.n_threads_batch     = batch->n_threads;
         cp.abort_callback      = on_abort;
-        cp.abort_callback_data = &c->abort;
+        cp.abort_callback_data = host ? &host->abort : &c->abort;
         c->lctx = llama_init_from_model(m, cp);
         if (!c->lctx) {
             err->code = GL_FAIL;
             return false;
         }
-        make_pools(c, gen, batch);
+        if (host) {
+            // Idle threads of a second pool would spin where those of the first work.
+            c->pool = host->pool, c->batch = host->batch, c->own_thread = host->own_thread, c->borrowed = true;
+            llama_attach_threadpool(c->lctx, c->pool, c->batch);
+        } else {
+            make_pools(c, gen, batch);
+        }
         return true;
     });
     if (!ok) {
@@ -140,10 +148,10 @@ void gl_ctx_free(gl_ctx * c) {
     if (c->lctx) {
         llama_free(c->lctx);
     }
-    if (c->batch) {
+    if (c->batch && !c->borrowed) {
         ggml_threadpool_free(c->batch);
     }
-    if (c->pool) {
+    if (c->pool && !c->borrowed) {
         ggml_threadpool_free(c->pool);
     }
     delete c;
@@ -182,6 +190,13 @@ template <typename F> static auto compute(gl_ctx * c, F f) -> decltype(f()) {
         std::rethrow_exception(thrown);
     }
     return result;
+}
+
+void gl_compute(gl_ctx * c, const std::function<void()> & f) {
+    compute(c, [&] {
+        f();
+        return true;
+    });
 }
 
 int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq,

@@ -16,6 +16,10 @@ var (
 	ErrMedia       = errors.New("the medium cannot be used")
 	ErrImageTokens = errors.New("limits of an image's tokens")
 	ErrNoModality  = errors.New("the projector cannot read this")
+
+	// ErrNoRollback is of a model whose memory cannot give up the last tokens
+	// of a sequence: a recurrent one, or one with a cache of sliding windows.
+	ErrNoRollback = errors.New("the memory of this model cannot take tokens back")
 )
 
 // Error is an error with the file that it is about. Its text is one line that
@@ -106,6 +110,15 @@ func (b *Batch) check(nVocab, nSeq int) error {
 		}
 	}
 	return nil
+}
+
+// Guess asks what may follow Last, a token of sequence Seq that goes to
+// position Pos and is not yet evaluated. Tokens are the answer, at most Max of
+// them and often none, valid until the next call of Speculate.
+type Guess struct {
+	Seq, Pos, Max int
+	Last          Token
+	Tokens        []Token
 }
 
 // Perf is what a Context has measured; all 0 with NoPerf.

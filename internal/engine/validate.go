@@ -67,6 +67,7 @@ func (p *Params) Validate() error {
 	p.checkEnums(c)
 	p.checkCacheTypes(c)
 	p.checkOverrides(c)
+	p.Speculative.check(c)
 	if c.err == nil {
 		c.err = p.Sampling.Validate()
 	}
