@@ -5,6 +5,8 @@
 //	go run ./peers/bench                         135M and 0.5B in F16, Q8_0 and Q4_K_M, 1 and 2 threads, quiet
 //	go run ./peers/bench -busy 2 -threads 2      beside two spinning processes
 //	go run ./peers/bench -models /tmp/m.gguf     a model of your own
+//	go run ./peers/bench -what records           many prompts in one process: against a process for each, against
+//	                                             llama-batched-bench, with a shared prefix, with guessed tokens
 //
 // Without -models the models are synthetic: made by ../synth and llama-quantize, and kept in the cache folder.
 package main
@@ -30,6 +32,8 @@ type options struct {
 	ctx            int // tokens
 	busy           int // spinning processes
 	dir            string
+	what           string
+	procs          int // of llama-completion, for the 64 records
 }
 
 func main() {
@@ -54,6 +58,13 @@ func run(ctx context.Context, args []string) error {
 		if o.models, err = synthetic(ctx, o.dir, o.peers); err != nil {
 			return err
 		}
+	}
+	parts, err := wantsRecords(o.what)
+	if err != nil {
+		return err
+	}
+	if parts != nil {
+		return benchRecords(ctx, o, parts)
 	}
 	prompt, err := writePrompt(o.prompt)
 	if err != nil {
@@ -98,6 +109,8 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.ctx, "c", 1024, "context in tokens")
 	f.IntVar(&o.busy, "busy", 0, "processes that spin meanwhile")
 	f.StringVar(&o.dir, "dir", filepath.Join(cache, "gollama", "bench"), "where the synthetic models are kept (2.5 GB)")
+	f.StringVar(&o.what, "what", "single", "single, records, or some of processes, batched, prefix, deterministic, lookup, draft")
+	f.IntVar(&o.procs, "procs", nRecords, "-what processes: how many to run, and to take for all 64")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -111,8 +124,8 @@ func parse(args []string) (options, error) {
 		}
 		o.threads = append(o.threads, n)
 	}
-	if f.NArg() != 0 || o.repeat < 1 || o.prompt < 1 || o.gen < 1 {
-		return o, errors.New("want no arguments, and -n, -prompt and -gen from 1")
+	if f.NArg() != 0 || o.repeat < 1 || o.prompt < 1 || o.gen < 1 || o.procs < 1 || o.procs > nRecords {
+		return o, fmt.Errorf("want no arguments, -n, -prompt and -gen from 1, and -procs from 1 to %d", nRecords)
 	}
 	return o, nil
 }

@@ -144,10 +144,14 @@ func rate(n, ms float64) float64 {
 	return n / ms * 1000
 }
 
+// errNoOutput is of a program that wrote nothing: llama.cpp's tools lose their output now and then.
+var errNoOutput = errors.New("nothing on stdout")
+
 // process is a program that has run.
 type process struct {
 	stdout, stderr []byte
 	first, last    float64 // ms from the start to the first and to the last byte of stdout
+	wall           float64 // ms from the start to the end
 	memory         float64 // MiB
 }
 
@@ -181,11 +185,13 @@ func start(ctx context.Context, name string, args ...string) (*process, error) {
 		}
 		p.stdout = append(p.stdout, buf[:n]...)
 	}
-	if err := cmd.Wait(); err != nil {
+	err = cmd.Wait()
+	p.wall = float64(time.Since(began).Microseconds()) / 1000
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(stderr.Bytes(), 600))
 	}
 	if !errors.Is(readErr, io.EOF) || p.stdout == nil {
-		return nil, fmt.Errorf("%s: nothing on stdout: %w", filepath.Base(name), readErr)
+		return &p, fmt.Errorf("%s: %w: %w", filepath.Base(name), errNoOutput, readErr)
 	}
 	p.stderr = stderr.Bytes()
 	// Linux counts from what this process had at the fork; that is less than any model.
