@@ -5,8 +5,12 @@ package main
 import (
 	"context"
 	"math"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -51,6 +55,38 @@ func TestFinetuneQLoRA(t *testing.T) {
 			t.Logf("%s: validation loss %.4f, on F32 %.4f", typ, got, want)
 		}
 	}
+}
+
+// An adapter that was trained here does in llama.cpp's own program what it does
+// in run.
+func TestFinetuneStock(t *testing.T) {
+	peer, err := filepath.Abs("../../.peers/llama-completion")
+	if err == nil {
+		_, err = os.Stat(peer)
+	}
+	if err != nil {
+		t.Skipf("make peers builds it: %v", err)
+	}
+	text, adapter := shakespeare(t, 20000), filepath.Join(t.TempDir(), "a.gguf")
+	tune(t, "-m", storyModel, "-f", text, "-o", adapter, "-c", "128", "-lr", "5e-3", "-epochs", "1", "--method", "lora", "--rank", "4", "--max-steps", "40")
+	args := []string{"-m", storyModel, "-p", "Once upon a time", "-n", "32", "--temp", "0", "-c", "256"}
+	with := append(slices.Clone(args), "--lora", adapter)
+	plain, _, _ := gollama(t, append([]string{"run"}, args...)...)
+	want, msg, code := gollama(t, append([]string{"run"}, with...)...)
+	if code != 0 || want == plain {
+		t.Fatalf("status %d, %s; %q with the adapter, %q without", code, msg, want, plain)
+	}
+	var got string
+	for range 5 { // it sometimes ends before all of its output is written
+		out, err := exec.Command(peer, append(with, "-no-cnv", "--no-display-prompt", "-lv", "0", "-t", "1")...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = strings.TrimRight(string(out), "\n"); got == want {
+			return
+		}
+	}
+	t.Errorf("llama-completion continues with %q, want %q", got, want)
 }
 
 // quantizeModel writes the types that llama-quantize chooses.

@@ -41,7 +41,7 @@ func (t *tuning) openText(ctx context.Context) error {
 	}
 	sum := sha256.Sum256(text)
 	t.dataHash = hex.EncodeToString(sum[:])
-	t.train, t.val, err = data.Windows(t.vocab.Vocab(), string(text), t.nCtx, exact(t.o.tune.valSplit))
+	t.train, t.val, err = data.Windows(data.NewTokenizer(ctx, t.o.Model, t.vocab.Vocab()), string(text), t.nCtx, exact(t.o.tune.valSplit))
 	if err != nil {
 		return &inputError{err: fmt.Errorf("%s: %w", inputName(t.o.PromptFile), err), hint: "a smaller -c, or more text"}
 	}
@@ -55,7 +55,7 @@ func (t *tuning) openText(ctx context.Context) error {
 func (t *tuning) openExamples(ctx context.Context) error {
 	u := &t.o.tune
 	opt := data.Options{
-		Sources: withFormat(u.data, u.dataFormat), Vocab: t.vocab.Vocab(), MaxLen: t.nCtx, TooLong: u.tooLong, Pack: u.pack,
+		Sources: withFormat(u.data, u.dataFormat), Vocab: data.NewTokenizer(ctx, t.o.Model, t.vocab.Vocab()), MaxLen: t.nCtx, TooLong: u.tooLong, Pack: u.pack,
 		ValShare: exact(u.valSplit), TrainOn: u.trainOn, LastOnly: u.lastOnly, ParseSpecial: u.parseSpecial,
 		CacheDir: u.cacheDir, Threads: max(t.o.CPUParams.NThreads, 0),
 	}
@@ -110,7 +110,12 @@ func dataError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return &inputError{err: fmt.Errorf("--data: %w", err)}
+	e := &inputError{err: fmt.Errorf("--data: %w", err)}
+	var long *data.TooLongError
+	if errors.As(err, &long) {
+		e.hint = "a larger -c, or --too-long truncate or split"
+	}
+	return e
 }
 
 // tellData says what of the data is not learned as it stands.

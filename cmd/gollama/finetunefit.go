@@ -199,6 +199,9 @@ func (t *tuning) fitError(ctx context.Context, err error, s opt.Summary) error {
 	case errors.As(err, &settings):
 		return usagef("%s", err).withHint("--resume without other flags takes the settings of the run")
 	case errors.As(err, &diverged):
+		if diverged.Step == 0 {
+			return &hintedError{err, "it comes from the model as it is: gollama run --check-tensors looks for bad weights"}
+		}
 		return &hintedError{err, fmt.Sprintf("a smaller -lr, or --clip 1; the last good checkpoint is in %s", filepath.Join(dir, "ckpt"))}
 	case errors.Is(err, opt.ErrWrite):
 		return &writeError{fmt.Errorf("%s: %w", dir, err)}

@@ -134,8 +134,12 @@ func (e *env) report(who string, err error) {
 	var usage *usageError
 	isUsage := errors.As(err, &usage)
 	log := logger(who, e.stderr)
-	log.message("error", oneLine(err))
-	if hint := hintOf(err); hint != "" {
+	text, hint, _ := strings.Cut(err.Error(), "\nhint: ") // as packages write it
+	log.message("error", oneLine(errors.New(text)))
+	if own := hintOf(err); own != "" {
+		hint = own
+	}
+	if hint != "" {
 		log.message("hint", hint)
 	}
 	if isUsage {

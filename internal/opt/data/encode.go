@@ -23,6 +23,13 @@ type piece struct {
 	hash   uint64
 }
 
+// TooLongError says that a record does not fit into an example.
+type TooLongError struct{ Tokens, Most int }
+
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("%d tokens, at most %d fit into an example", e.Tokens, e.Most)
+}
+
 // encode tokenizes a record, with weights, and cuts it to length.
 func (o *Options) encode(r *record) (encoded, error) {
 	var e encoded
@@ -79,7 +86,7 @@ func (o *Options) fit(e *encoded, r *record, tokens []int32, weights []float32, 
 		case "split":
 			e.split = true
 		default:
-			return fmt.Errorf("%d tokens, at most %d fit into an example (too_long: truncate or split takes it)", len(tokens), most)
+			return &TooLongError{len(tokens), most}
 		}
 	}
 	// A text file's pieces are documents of their own: each is for training or for validation.
