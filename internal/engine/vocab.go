@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
+	"unicode/utf8"
 	"unsafe"
 )
 
@@ -33,6 +35,7 @@ var vocabTypes = []string{"none", "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", 
 
 const (
 	vocabNone = 0
+	vocabBPE  = 2
 	vocabWPM  = 3
 )
 
@@ -119,6 +122,7 @@ func (v *Vocab) Tokenize(text string, addSpecial, parseSpecial bool) ([]Token, e
 			return nil, err
 		}
 	}
+	text = v.plainSpaces(text)
 	if !v.m.rlock() {
 		return nil, ErrClosed
 	}
@@ -140,6 +144,27 @@ func (v *Vocab) Tokenize(text string, addSpecial, parseSpecial bool) ([]Token, e
 		out = make([]Token, -n)
 	}
 }
+
+// longSpaces are spaces in more bytes than one, which no valid UTF-8 has.
+var longSpaces = strings.NewReplacer("\xc0\xa0", " ", "\xe0\x80\xa0", " ", "\xf0\x80\x80\xa0", " ")
+
+// plainSpaces makes such spaces one byte for a vocabulary that writes spaces as
+// U+2581. llama_tokenize decodes them after it has replaced spaces, and the one
+// that is left over ends the process (GGML_ASSERT in llama_vocab::find_bpe_rank).
+func (v *Vocab) plainSpaces(text string) string {
+	if v.typ != vocabBPE || utf8.ValidString(text) {
+		return text
+	}
+	model, _ := v.m.Meta("tokenizer.ggml.model")
+	pre, _ := v.m.Meta("tokenizer.ggml.pre")
+	if model != "gemma4" && !slices.Contains(blankPre, pre) {
+		return text
+	}
+	return longSpaces.Replace(text)
+}
+
+// blankPre are the pre-tokenizers with escape_whitespaces (llama_vocab::impl::load).
+var blankPre = []string{"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
 
 // Piece returns the bytes of one token; a control token's are empty unless
 // special is set. The bytes of a single token need not be valid UTF-8.

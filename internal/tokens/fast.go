@@ -161,12 +161,12 @@ func lenient(s []byte) (r rune, size int) {
 
 // bpe encodes plain text by a BPE vocabulary.
 func (e *fastEncoder) bpe(text []byte) error {
-	if e.t.v.escapeSpaces {
-		text = e.escape(text, false)
-	}
 	text, err := e.clean(text)
 	if err != nil {
 		return err
+	}
+	if e.t.v.escapeSpaces { // spaces that clean has made of longer ones, too
+		text = e.escape(text, false)
 	}
 	e.t.v.pre.passes[0](text, e.passes[0])
 	return nil

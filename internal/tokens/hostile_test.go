@@ -122,25 +122,11 @@ func differ(t *testing.T, b *both, seed uint64, total int) {
 		}
 		text := h.text(n)
 		done += len(text)
-		if b.fast.pre != nil && b.fast.escapeSpaces && overlongSpace(text) {
-			continue // GGML_ASSERT in llama_vocab::find_bpe_rank
-		}
 		if err := b.compare(text, h.r.IntN(2) == 0); err != nil {
 			t.Error(err)
 			bad++
 		}
 	}
-}
-
-// overlongSpace reports whether text holds a space in more bytes than one,
-// which is a space again only after spaces were replaced.
-func overlongSpace(text []byte) bool {
-	for i := range text {
-		if r, size := lenient(text[i:]); r == ' ' && size > 1 {
-			return true
-		}
-	}
-	return false
 }
 
 // hostileBytes is how much text TestHostile takes for each vocabulary; make

@@ -200,3 +200,26 @@ func TestSharedTexts(t *testing.T) {
 		})
 	}
 }
+
+// A space in more bytes than one is a space for both ways. As it stands,
+// llama_tokenize ends the process at one where spaces are written as U+2581.
+func TestLongSpaces(t *testing.T) {
+	for _, name := range []string{"gemma-4", "llama-bpe"} {
+		for _, mode := range []Mode{Fast, ByEngine} {
+			m, err := Open(context.Background(), filepath.Join(vocabDir, "ggml-vocab-"+name+".gguf"), mode)
+			if err != nil {
+				t.Skip(err)
+			}
+			e := m.NewEncoder()
+			for _, text := range []string{"\xc0\xa0", "a\xc0\xa0b", "a\xe0\x80\xa0\xf0\x80\x80\xa0b\xff"} {
+				plain := strings.NewReplacer("\xc0\xa0", " ", "\xe0\x80\xa0", " ", "\xf0\x80\x80\xa0", " ").Replace(text)
+				got, err := e.Encode(nil, []byte(text), true)
+				want, werr := e.Encode(nil, []byte(plain), true)
+				if err != nil || werr != nil || !slices.Equal(got, want) || len(got) == 0 {
+					t.Errorf("%s: mode %d: %q: %v %v, want %v %v", name, mode, text, got, err, want, werr)
+				}
+			}
+			_ = m.Close()
+		}
+	}
+}
