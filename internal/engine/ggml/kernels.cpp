@@ -1,6 +1,8 @@
 // Threads of the training kernels, and how each operation is shared among them.
 #include "kernels.h"
 
+#include "ggml.h"
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -44,6 +46,18 @@ bool gk_use_vector(int vw) {
     const gk_ops * o = ops_of(vw);
     if (o != nullptr) ops = *o;
     return o != nullptr;
+}
+
+gk_to_float gk_widen(int type) {
+    switch (type) {
+        case GGML_TYPE_Q4_0: return ops.q4_0;
+        case GGML_TYPE_Q5_0: return ops.q5_0;
+        case GGML_TYPE_Q8_0: return ops.q8_0;
+        case GGML_TYPE_Q4_K: return ops.q4_k;
+        case GGML_TYPE_Q5_K: return ops.q5_k;
+        case GGML_TYPE_Q6_K: return ops.q6_k;
+    }
+    return nullptr;
 }
 
 namespace {

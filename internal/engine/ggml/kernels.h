@@ -129,6 +129,10 @@ void         gk_pool_free(gk_pool * p);
 int  gk_vector(void);
 bool gk_use_vector(int vw);
 
+// Conversion of rows of a ggml type by the kernels in use; NULL where it is
+// left to ggml.
+gk_to_float gk_widen(int type);
+
 bool gk_run_gemm(gk_pool * p, const gk_gemm * jobs, int n_jobs);
 void gk_run_norm(gk_pool * p, const gk_norm * a);
 void gk_run_norm_back(gk_pool * p, const gk_norm * a);
@@ -174,6 +178,7 @@ struct gk_ops {
     void (*attn_forward)(const gk_attn *, int64_t head, int64_t i0, float * scratch);
     void (*attn_backward)(const gk_attn *, int64_t head, float * scratch);
     void (*attn_reduce)(const gk_attn *, int64_t, int64_t);
+    gk_to_float q4_0, q5_0, q8_0, q4_k, q5_k, q6_k; // rows of these types
 };
 
 #define GK_CAT2(a, b) a##b

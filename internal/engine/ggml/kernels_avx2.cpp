@@ -15,6 +15,8 @@
 #define MR1 12
 #define VMAX(a, b) _mm256_max_ps(a, b)
 #define VMIN(a, b) _mm256_min_ps(a, b)
+#define VU8(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *) (p)))
+#define VS8(p) _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) (p)))
 #include "kernels_body.hpp"
 #if defined(__clang__)
 #pragma clang attribute pop

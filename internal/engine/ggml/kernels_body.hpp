@@ -109,6 +109,10 @@ INL float dot(const float * a, const float * b, int64_t n) {
     return hsum(s);
 }
 
+// ---- Quantized rows --------------------------------------------------------
+
+#include "kernels_widen.hpp"
+
 // ---- Matrix products -------------------------------------------------------
 
 // One tile: C[M, NV*VW] = (add ? C : 0) + alpha * A[M, k] * B[k, NV*VW]. B is
@@ -309,10 +313,7 @@ static void pack_b(const gk_gemm * g, int w, int64_t p0, int64_t kc, int64_t n0,
     }
     for (int64_t p = 0; p < kc; p++) {
         g->to_float(b + (p0 + p) * g->b_ld + n0 / g->b_block * g->b_bytes, row, n);
-        float * d = dst + p * w;
-        for (int64_t j = 0; j < n; j += w, d += pstride) {
-            for (int64_t q = 0; q < w; q++) d[q] = j + q < n ? row[j + q] : 0;
-        }
+        pack_rows(w, 1, n, row, n, dst + p * w, pstride);
     }
 }
 
@@ -714,4 +715,5 @@ extern const gk_ops GK_CAT(gk_ops_, NS);
 const gk_ops GK_CAT(gk_ops_, NS) = {
     VW, MR > MR1 ? MR : MR1, NS::gemm, NS::rms_norm, NS::rms_norm_dx, NS::rms_norm_dw, NS::rope, NS::glu, NS::glu_back,
     NS::axpby, NS::dropout, NS::col_sum, NS::scatter, NS::xent, NS::attn_pack, NS::attn_forward, NS::attn_backward, NS::attn_reduce,
+    NS::widen_q4_0, NS::widen_q5_0, NS::widen_q8_0, NS::widen_k45<false>, NS::widen_k45<true>, NS::widen_q6_k,
 };

@@ -141,6 +141,7 @@ bool gg_dequantize(int type, const void * src, float * dst, int64_t n, gg_err * 
 }
 
 gk_to_float gg_to_float(int type) {
+    if (gk_to_float f = gk_widen(type)) return f;
     // ggml-base widens halves one by one; the CPU backend has vectors for it.
     switch (type) {
         case GGML_TYPE_F16:
