@@ -19,7 +19,7 @@ import (
 
 var exportLoRACommand = &command{
 	name:     "export-lora",
-	synopsis: "-m FILE --lora FILE... -o FILE [flags]",
+	synopsis: "-m FILE --lora FILE... [-o FILE] [flags]",
 	short:    "Merge LoRA adapters into a GGUF model.",
 	long: `Reads a model (one file or the first of a split) and adapters: GGUF files, or
 folders with PEFT's adapter_config.json and adapter_model.safetensors. Writes the
@@ -33,7 +33,7 @@ Examples:
   gollama export-lora -m model.gguf --lora adapter.gguf --dry-run
 
 Differences from llama-export-lora: tensors keep their types unless --out-type is
-given, -o has no default, and what does not fit together is an error.`,
+given, and what does not fit together is an error.`,
 }
 
 func init() { exportLoRACommand.run = exportLoRA }
@@ -41,6 +41,8 @@ func init() { exportLoRACommand.run = exportLoRA }
 const (
 	inExportLoRA = " export-lora "
 	groupExport  = "Merging"
+	// defaultMerged is llama-export-lora's default for -o, whatever the types are.
+	defaultMerged = "ggml-lora-merged-f16.gguf"
 )
 
 // exportOptions are the settings of export-lora that no other subcommand has.
@@ -62,7 +64,7 @@ var sharedWithExportLoRA = []string{"model", "lora", "lora-scaled", "threads", "
 func exportLoRAFlags() []flagDef {
 	type o = *options
 	rows := inGroup(groupExport,
-		flagDef{name: "output", alias: []string{"-o"}, arg: "FILE", def: "none, must be given", help: "the merged model; - is standard output; with --split-max-size or --split-max-tensors the files are FILE-00001-of-N.gguf and so on",
+		flagDef{name: "output", alias: []string{"-o"}, arg: "FILE", def: defaultMerged, help: "the merged model; - is standard output; with --split-max-size or --split-max-tensors the files are FILE-00001-of-N.gguf and so on",
 			binding: fileVar(func(o o) *string { return &o.OutFile })},
 		flagDef{name: "out-type", arg: "TYPE", def: "keep", help: "types of the result: keep (each tensor its own; what is merged is quantized again), or as llama-quantize makes them: " + strings.Join(lora.OutTypeNames()[1:], ", "),
 			binding: parsedVar(kindString, func(o o) *lora.OutType { return &o.export.outType }, lora.ParseOutType, func(t lora.OutType) any { return t.Name })},
@@ -147,10 +149,11 @@ func checkExport(o *options) error {
 		return usagef("no model given").withHint("-m FILE.gguf")
 	case len(o.LoRAAdapters) == 0:
 		return usagef("no adapter given").withHint("--lora FILE, or --lora-scaled FILE:SCALE")
-	case o.OutFile == "" && !x.dryRun:
-		return usagef("no output given").withHint("-o FILE.gguf, or --dry-run")
 	case o.OutFile == "-" && (x.verify > 0 || x.split != gguf.SplitLimits{}):
 		return usagef("-o - goes with neither --verify nor a split: both need files")
+	}
+	if o.OutFile == "" && !o.export.dryRun {
+		o.OutFile = defaultMerged
 	}
 	seen := map[string]bool{}
 	for _, a := range o.LoRAAdapters {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"gollama/internal/engine/ggml"
 )
 
 // version is set by the build.
@@ -116,6 +118,9 @@ func isCommand(name string) bool { return findCommand(name) != nil }
 // main runs a command line and returns its exit code.
 func (e *env) main(ctx context.Context) int {
 	e.out = newOutput(e.stdout)
+	if e.stdout == os.Stdout && ggml.StdoutClosed() {
+		e.out.w = closedStream{}
+	}
 	who := "gollama"
 	err := e.dispatch(ctx, &who)
 	if cerr := e.out.finish(); err == nil {
@@ -249,8 +254,9 @@ func (e *env) settings(c *command, values []recorded, written []string) (*option
 			o = defaultOptions()
 			o.config = path
 		}
+		o.stdin = e.stdin
 		if o.config != "" {
-			data, err := os.ReadFile(o.config)
+			data, err := o.read("config", o.config)
 			if err != nil {
 				return nil, usagef("--config: %s", err)
 			}

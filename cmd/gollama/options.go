@@ -2,7 +2,7 @@ package main
 
 import (
 	"errors"
-	"os"
+	"io"
 	"strings"
 
 	"gollama/internal/completion"
@@ -51,8 +51,11 @@ type options struct {
 	modelInfo   bool
 	json        bool // version, devices
 
-	given    map[string]level // flags that were set, by long name
-	warnings []string         // to be said once logging is set up
+	stdin    io.Reader         // what - stands for where a setting is a file
+	stdinFor string            // the flag that reads it, "" for none
+	given    map[string]level  // flags that were set, by long name
+	places   map[string]string // where they were set, for messages
+	warnings []string          // to be said once logging is set up
 }
 
 // level is where a value came from; a higher one replaces a lower one.
@@ -70,7 +73,7 @@ func defaultOptions() *options {
 	return &options{
 		Params: p, overflow: "error", format: "text", recordsOptions: recordsOptions{ordered: true, maxErrors: -1, texts: 1},
 		scoreOptions: scoreOptions{chunks: -1}, chatOptions: chatOptions{reasoningFormat: "auto", reasoningEffort: "default"},
-		rpc: rpcOptions{host: "127.0.0.1", port: 50052}, logColors: "auto", given: map[string]level{},
+		rpc: rpcOptions{host: "127.0.0.1", port: 50052}, logColors: "auto", given: map[string]level{}, places: map[string]string{}, stdin: strings.NewReader(""),
 		tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
 		imx: imatrixDefaults(), vectorFile: cvectorFileOptions{by: -1},
 	}
@@ -127,9 +130,28 @@ func (o *options) apply(list []assignment) error {
 			}
 			return usagef("%s: %s", a.where, err)
 		}
-		o.given[a.flag.name] = a.level
+		o.given[a.flag.name], o.places[a.flag.name] = a.level, a.where
 	}
 	return nil
+}
+
+// place names a flag as the user gave it, in the environment or in a file.
+func (o *options) place(name string) string {
+	if where := o.places[name]; o.isSet(name) && where != "" {
+		return where
+	}
+	return "--" + name
+}
+
+// read reads the file that a flag names; - is standard input, for one flag.
+func (o *options) read(flag, path string) ([]byte, error) {
+	if path == "-" {
+		if o.stdinFor != "" {
+			return nil, usagef("--%s and --%s both read standard input", o.stdinFor, flag)
+		}
+		o.stdinFor = flag
+	}
+	return readAll(path, o.stdin)
 }
 
 // finish checks what single values cannot show and reads the files that flags
@@ -219,17 +241,26 @@ func (o *options) finishGrammar() error {
 	}
 	s := &o.Sampling
 	for _, f := range []struct {
-		path string
-		to   *string
-	}{{o.grammarFile, &s.Grammar}, {o.schemaFile, &s.JSONSchema}} {
+		flag, path string
+		to         *string
+	}{{"grammar-file", o.grammarFile, &s.Grammar}, {"json-schema-file", o.schemaFile, &s.JSONSchema}} {
 		if f.path == "" {
 			continue
 		}
-		data, err := os.ReadFile(f.path)
-		if err != nil {
+		data, err := o.read(f.flag, f.path)
+		var usage *usageError
+		switch {
+		case errors.As(err, &usage):
+			return err
+		case err != nil:
 			return &inputError{err: err}
 		}
 		*f.to = string(data)
+	}
+	for _, path := range []string{o.PromptFile, o.recordsFile, o.prefixFile} {
+		if path == "-" && o.stdinFor != "" {
+			return usagef("--%s reads standard input, and so does what - is given for besides", o.stdinFor)
+		}
 	}
 	switch {
 	case o.isSet("grammar"), o.isSet("grammar-file"):

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/term"
 )
@@ -22,6 +23,12 @@ type output struct {
 func newOutput(f *os.File) *output {
 	return &output{w: f, name: "standard output", terminal: term.IsTerminal(int(f.Fd()))}
 }
+
+// closedStream is standard output that was closed when the program started. Go
+// opens /dev/null in its place, so that writing to it seems to work.
+type closedStream struct{}
+
+func (closedStream) Write([]byte) (int, error) { return 0, syscall.EBADF }
 
 // Write returns a *writeError, or errBrokenPipe if the reader has gone.
 func (o *output) Write(p []byte) (int, error) {

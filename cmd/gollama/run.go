@@ -149,6 +149,9 @@ func readPrompt(ctx context.Context, e *env, l *logging, o *options) error {
 	}
 	path := o.PromptFile
 	if path == "" {
+		if o.stdinFor != "" {
+			return usagef("no prompt given, and --%s reads standard input", o.stdinFor).withHint("-p TEXT or -f FILE")
+		}
 		if term.IsTerminal(int(e.stdin.Fd())) {
 			return usagef("no prompt given").withHint(`-p TEXT, -f FILE, or text on standard input; -p "" for none`)
 		}
@@ -241,7 +244,7 @@ func checkDevices(o *options) error {
 	}
 	for _, d := range o.Devices {
 		if !slices.Contains(names, d) {
-			e := usagef("--device: unknown device %q", d)
+			e := usagef("%s: unknown device %q", o.place("device"), d)
 			if len(names) == 0 {
 				return e.withHint("there is no device besides the CPU: leave --device out, or give none")
 			}

@@ -73,6 +73,9 @@ func Quantize(t Type, src []float32, nPerRow int, imatrix []float32) ([]byte, er
 // Dequantize returns ErrNoCgo.
 func Dequantize(t Type, src []byte, n int) ([]float32, error) { return nil, ErrNoCgo }
 
+// StdoutClosed cannot tell without cgo.
+func StdoutClosed() bool { return false }
+
 // Threadpool cannot be made without cgo.
 type Threadpool struct{}
 

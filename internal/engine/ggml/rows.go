@@ -12,6 +12,10 @@ import (
 	"unsafe"
 )
 
+// StdoutClosed reports whether standard output was closed when the program was
+// started: Go opens /dev/null in its place, and what is written there is lost.
+func StdoutClosed() bool { return bool(C.gg_stdout_closed()) }
+
 // cpuInit fills the tables that the CPU backend's conversions look up.
 var cpuInit = sync.OnceFunc(func() { C.ggml_cpu_init() })
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fcntl.h>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -151,6 +152,11 @@ gk_to_float gg_to_float(int type) {
     }
     return ggml_get_type_traits((ggml_type) type)->to_float;
 }
+
+// Asked before Go starts, which opens /dev/null in the place of closed descriptors.
+static const bool stdout_closed = fcntl(STDOUT_FILENO, F_GETFD) == -1;
+
+bool gg_stdout_closed(void) { return stdout_closed; }
 
 bool gg_validate(int type, const void * src, size_t nbytes, gg_err * err) {
     return guard(err, false, [&] { return ggml_validate_row_data((ggml_type) type, src, nbytes); });

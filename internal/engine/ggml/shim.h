@@ -52,6 +52,8 @@ size_t gg_quantize(int type, const float * src, void * dst, int64_t nrows, int64
 bool   gg_dequantize(int type, const void * src, float * dst, int64_t n, gg_err * err);
 // The CPU backend's conversion of a type to float32; NULL where it has none.
 gk_to_float gg_to_float(int type);
+// Whether descriptor 1 was closed when the program was started.
+bool gg_stdout_closed(void);
 bool   gg_validate(int type, const void * src, size_t nbytes, gg_err * err);
 
 // Backends and scheduler.
