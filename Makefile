@@ -53,7 +53,7 @@ bench: build ## compare speed and memory with the peers, side by side
 	cd tools && $(GO) run ./peers/bench $(BENCH)
 
 bench-tokens: engine ## tokenizers side by side: ours, llama_tokenize, tiktoken-go (TEXT=file)
-	$(GO) test ./internal/tokens -run '^$$' -bench 'Encode|Open|Run' -benchtime 3x
+	$(GO) test ./internal/tokens -run '^$$' -bench 'Encode|Open|Run|ManyDocuments' -benchtime 3x
 	[ -z "$(TEXT)" ] || (cd tools && $(GO) run ./peers/tiktoken "$(abspath $(TEXT))")
 
 demo: ## print a story: make demo MODEL=path.gguf

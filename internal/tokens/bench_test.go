@@ -50,6 +50,33 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
+// BenchmarkManyDocuments: the lines of eight copies of a book as documents, on
+// one core and on two. On a machine that is quiet, the second figure over the
+// first is what the second core adds.
+func BenchmarkManyDocuments(b *testing.B) {
+	text, err := os.ReadFile("../../../shared/data/war-and-peace.txt")
+	if err != nil {
+		b.Skip(err)
+	}
+	text = bytes.Repeat(text, 8)
+	for _, name := range []string{"llama-bpe", "qwen2", "llama-spm"} {
+		m := open(b, name, Fast)
+		for _, jobs := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/%d", name, jobs), func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				for b.Loop() {
+					run := &Run{Model: m, Jobs: jobs, Options: Options{Invalid: KeepOrFail},
+						Input: &Input{Files: Names([]string{"-"}), Stdin: bytes.NewReader(text), Split: ByLine},
+						Emit:  func(*Batch) error { return nil }}
+					if err := run.Do(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
 // cpuTime is the processor time of this process so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage

@@ -33,6 +33,7 @@ type fastEncoder struct {
 
 func newFastEncoder(t *tables) *fastEncoder {
 	e := &fastEncoder{t: t, cache: newWordCache()}
+	e.m.memo = make([]memoLine, 1<<memoBits)
 	if t.v.pre == nil {
 		return e
 	}
@@ -212,7 +213,11 @@ func (e *fastEncoder) merge(w []byte) {
 	if raw {
 		for i := 0; i < len(w); {
 			n := min(symbolLen(w[i]), len(w)-i)
-			m.add(i, i+n, t.hash(w[i:i+n]))
+			tok := Token(-1)
+			if n == 1 {
+				tok = t.symbol[w[i]]
+			}
+			m.add(i, i+n, 0, tok)
 			i += n
 		}
 	} else {
@@ -231,7 +236,7 @@ func (e *fastEncoder) merge(w []byte) {
 		at := 0
 		for i, b := range w {
 			x := &t.spelled[b]
-			m.add(at, at+int(x.n), x.hash)
+			m.add(at, at+int(x.n), x.hash, t.symbol[b])
 			if i > 0 {
 				m.bytes(t, w[i-1], b)
 			}
@@ -254,7 +259,7 @@ func (e *fastEncoder) emit(s *symbol, text []byte) {
 	tok := s.tok
 	word := text[s.start:s.end]
 	if tok < 0 {
-		tok = e.t.token(s.hash, word)
+		tok = e.t.token(s.hashOf(e.t, word), word)
 	}
 	if tok >= 0 {
 		e.out = append(e.out, tok)
@@ -272,8 +277,11 @@ func (e *fastEncoder) emit(s *symbol, text []byte) {
 }
 
 // wordCache holds the ids of words met before: short ones in a table that a
-// new one takes its place in, others in a map.
+// new one takes its place in, others in a map. The table is larger than the
+// processor's own cache; most words of a text are few, and stand in a small
+// table before it, too.
 type wordCache struct {
+	hot   *[1 << hotBits]cacheLine
 	short []cacheLine
 	long  map[string][]Token
 }
@@ -287,6 +295,7 @@ type cacheLine struct {
 }
 
 const (
+	hotBits     = 11 // 64 KiB
 	cacheBits   = 16
 	maxShort    = 15
 	maxLong     = 64      // bytes; longer words are not kept
@@ -294,7 +303,7 @@ const (
 )
 
 func newWordCache() wordCache {
-	return wordCache{short: make([]cacheLine, 1<<cacheBits), long: map[string][]Token{}}
+	return wordCache{hot: new([1 << hotBits]cacheLine), short: make([]cacheLine, 1<<cacheBits), long: map[string][]Token{}}
 }
 
 // key returns a short word as two numbers and its place in the table.
@@ -322,14 +331,13 @@ func key(w []byte) (lo, hi uint64, at uint64) {
 func (c *wordCache) get(w []byte, out []Token) ([]Token, bool) {
 	if len(w) <= maxShort {
 		lo, hi, at := key(w)
-		if l := &c.short[at]; l.lo == lo && l.hi == hi {
-			switch l.n {
-			case 1:
-				return append(out, l.ids[0]), true
-			case 2:
-				return append(out, l.ids[0], l.ids[1]), true
-			}
-			return append(out, l.ids[:l.n]...), true
+		h, l := &c.hot[at%(1<<hotBits)], &c.short[at]
+		if h.lo == lo && h.hi == hi {
+			return h.append(out), true
+		}
+		if l.lo == lo && l.hi == hi {
+			*h = *l
+			return l.append(out), true
 		}
 	}
 	if len(w) <= maxLong {
@@ -338,6 +346,16 @@ func (c *wordCache) get(w []byte, out []Token) ([]Token, bool) {
 		}
 	}
 	return out, false
+}
+
+func (l *cacheLine) append(out []Token) []Token {
+	switch l.n {
+	case 1:
+		return append(out, l.ids[0])
+	case 2:
+		return append(out, l.ids[0], l.ids[1])
+	}
+	return append(out, l.ids[:l.n]...)
 }
 
 func (c *wordCache) put(w []byte, ids []Token) {

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -19,21 +20,38 @@ type merger struct {
 	head   int
 	heap   []pair // keys up to that of the last in sorted
 	later  []pair // keys beyond it
+	memo   []memoLine
 }
+
+// memoLine is what became of two tokens side by side when last looked up. The
+// tables lie far apart in memory and compare texts; few pairs make up most of
+// what words are joined of, and these fit into the processor's cache.
+type memoLine struct {
+	key  uint64 // both tokens, plus one; 0 is empty
+	rank uint32 // or notJoined
+	tok  Token  // what they become, or -1 if that is no token
+}
+
+const (
+	memoBits = 14
+	// notJoined is no rank: merges are fewer, and of scores only NaN maps to it,
+	// which finishSPM refuses.
+	notJoined = math.MaxUint32
+)
 
 // symbol is a part of the word; one that was joined to the left is empty.
 type symbol struct {
-	start, end int32 // bytes
-	prev, next int32 // -1 for none
-	hash       uint64
-	tok        Token // of a joined symbol in an SPM vocabulary, or -1
+	start, end int32  // bytes
+	prev, next int32  // -1 for none
+	hash       uint64 // 0: not known yet
+	tok        Token  // -1: none, or not known
 }
 
 // pair is a symbol and the next, which can be joined.
 type pair struct {
 	key  uint64 // rank and left symbol
 	size int32  // bytes of both; other than that, the pair is out of date
-	tok  Token  // what they become in an SPM vocabulary, or -1
+	tok  Token  // what they become, or -1
 }
 
 func (p pair) left() int32 { return int32(p.key & 0xffffffff) }
@@ -45,12 +63,12 @@ func (m *merger) reset(n int) {
 }
 
 // add appends a symbol.
-func (m *merger) add(start, end int, hash uint64) {
+func (m *merger) add(start, end int, hash uint64, tok Token) {
 	n := int32(len(m.syms))
 	if n > 0 {
 		m.syms[n-1].next = n
 	}
-	m.syms = append(m.syms, symbol{start: int32(start), end: int32(end), prev: n - 1, next: -1, hash: hash, tok: -1})
+	m.syms = append(m.syms, symbol{start: int32(start), end: int32(end), prev: n - 1, next: -1, hash: hash, tok: tok})
 }
 
 // candidate returns the pair of left and the symbol after it in text, if they
@@ -58,23 +76,47 @@ func (m *merger) add(start, end int, hash uint64) {
 func (m *merger) candidate(t *tables, text []byte, left int32) (p pair, ok bool) {
 	l := &m.syms[left]
 	r := &m.syms[l.next]
-	rank := uint32(0)
-	if t.ranks != nil {
-		word := text[l.start:r.end]
-		tok := t.token(t.hash(word), word)
-		if tok < 0 {
-			return p, false
+	p.size = r.end - l.start
+	var rank uint32
+	if l.tok >= 0 && r.tok >= 0 {
+		key := uint64(l.tok)<<32 | uint64(r.tok) + 1
+		line := &m.memo[key*0x9e3779b97f4a7c15>>(64-memoBits)]
+		if line.key != key {
+			line.key = key
+			line.rank, line.tok = m.lookup(t, text, l, r)
 		}
-		rank, p.tok = t.ranks[tok], tok
+		rank, p.tok = line.rank, line.tok
 	} else {
-		n := t.rank(l.hash, r.hash, text[l.start:l.end], text[r.start:r.end])
-		if n < 0 {
-			return p, false
-		}
-		rank, p.tok = uint32(n), -1
+		rank, p.tok = m.lookup(t, text, l, r)
 	}
-	p.key, p.size = uint64(rank)<<32|uint64(left), r.end-l.start
-	return p, true
+	p.key = uint64(rank)<<32 | uint64(left)
+	return p, rank != notJoined
+}
+
+// lookup returns the rank of two symbols, or notJoined, and the token that they
+// become, -1 for none.
+func (m *merger) lookup(t *tables, text []byte, l, r *symbol) (rank uint32, tok Token) {
+	word := text[l.start:r.end]
+	if t.ranks == nil {
+		left, right := text[l.start:l.end], text[r.start:r.end]
+		n := t.rank(l.hashOf(t, left), r.hashOf(t, right), left, right)
+		if n < 0 {
+			return notJoined, -1
+		}
+		return uint32(n), t.token(t.hash(word), word)
+	}
+	if tok = t.token(t.hash(word), word); tok < 0 {
+		return notJoined, -1
+	}
+	return t.ranks[tok], tok
+}
+
+// hashOf returns the hash of s, whose text is given.
+func (s *symbol) hashOf(t *tables, text []byte) uint64 {
+	if s.hash == 0 {
+		s.hash = t.hash(text)
+	}
+	return s.hash
 }
 
 // current reports whether p's symbols are still as they were. The next of a
@@ -97,7 +139,7 @@ func (m *merger) neighbours(t *tables, text []byte) {
 func (m *merger) bytes(t *tables, a, b byte) {
 	if rank := t.first[uint(a)<<8|uint(b)]; rank > 0 {
 		left := len(m.syms) - 2
-		m.later = append(m.later, pair{uint64(rank-1)<<32 | uint64(left), m.syms[left+1].end - m.syms[left].start, -1})
+		m.later = append(m.later, pair{uint64(rank-1)<<32 | uint64(left), m.syms[left+1].end - m.syms[left].start, t.firstTok[uint(a)<<8|uint(b)]})
 	}
 }
 
@@ -115,13 +157,10 @@ func (m *merger) join(t *tables, text []byte) {
 		left := p.left()
 		l := &m.syms[left]
 		r := &m.syms[l.next]
-		l.end, l.next, l.tok = r.end, r.next, p.tok
+		l.end, l.next, l.tok, l.hash = r.end, r.next, p.tok, 0
 		r.end = r.start
 		if l.next >= 0 {
 			m.syms[l.next].prev = left
-		}
-		if t.ranks == nil {
-			l.hash = t.hash(text[l.start:l.end])
 		}
 		if l.prev >= 0 {
 			if p, ok := m.candidate(t, text, l.prev); ok {

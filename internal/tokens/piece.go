@@ -27,16 +27,24 @@ func (v *Vocab) appendPiece(dst []byte, t Token) []byte {
 	return dst
 }
 
+// spellings holds the characters of GPT-2's spelling of bytes.
+var spellings = sync.OnceValue(func() *[256]rune {
+	s := new([256]rune)
+	next := rune(256)
+	for b := range s {
+		s[b] = rune(b)
+		if !(b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae) {
+			s[b] = next
+			next++
+		}
+	}
+	return s
+})
+
 // bytesOf maps the characters of GPT-2's spelling to bytes.
 var bytesOf = sync.OnceValue(func() map[rune]byte {
 	m := map[rune]byte{}
-	next := rune(256)
-	for b := range 256 {
-		r := rune(b)
-		if !(b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae) {
-			r = next
-			next++
-		}
+	for b, r := range spellings() {
 		m[r] = byte(b)
 	}
 	return m

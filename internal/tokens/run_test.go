@@ -403,33 +403,6 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// TestLongRuns: three million equal characters take less than two seconds each.
-func TestLongRuns(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	for _, path := range vocabs(t) {
-		if slowVocabs[vocabName(path)] != "" {
-			continue
-		}
-		m, err := Open(context.Background(), path, Fast)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := m.NewEncoder()
-		for _, c := range []string{"a", "1", "!", " ", "\n", "日", "é", "́", "$"} {
-			begin := time.Now()
-			ids, err := e.Encode(nil, bytes.Repeat([]byte(c), 3_000_000), true)
-			if err != nil || len(ids) == 0 {
-				t.Errorf("%s: %q: %d ids, %v", vocabName(path), c, len(ids), err)
-			}
-			if d := time.Since(begin); d > 20*time.Second { // on a busy machine; see BenchmarkRun
-				t.Errorf("%s: %q: %v", vocabName(path), c, d)
-			}
-		}
-	}
-}
-
 // TestRunCounts: what upstream's regular expressions crash on (T5).
 func TestRunCounts(t *testing.T) {
 	m, err := Open(context.Background(), filepath.Join(vocabDir, "ggml-vocab-deepseek-llm.gguf"), Fast)

@@ -51,8 +51,10 @@ type tables struct {
 
 	literal, parse *specials
 	bytes          [256]Token // for symbols that are no token; TokenNull for none
+	symbol         [256]Token // of the symbols of one byte, -1 for none
 	spelled        [256]spelling
 	first          []uint32 // BPE: of each two bytes, their rank plus one, or 0
+	firstTok       []Token  // and what they become, or -1
 	ranks          []uint32 // SPM: of each token, the best score first
 	// junction has a bit for each pair of bytes at which symbols may be merged,
 	// nil where words are short anyhow.
@@ -122,6 +124,7 @@ func newTables(v *Vocab) (*tables, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.findSymbols()
 	if v.Type == "spm" {
 		return t, t.finishSPM()
 	}
@@ -207,6 +210,33 @@ func (t *tables) byteToken(b int) Token {
 	return t.token(t.hash(text), text)
 }
 
+// findSymbols finds the tokens of symbols and of pairs of bytes.
+func (t *tables) findSymbols() {
+	byBytes := t.v.pre != nil && !t.v.pre.rawUTF8
+	for b := range t.symbol {
+		text := []byte{byte(b)}
+		if byBytes {
+			s := &t.spelled[b]
+			s.n = int32(utf8.EncodeRune(s.text[:], spellings()[b]))
+			text = s.text[:s.n]
+			s.hash = t.hash(text)
+		}
+		t.symbol[b] = t.token(t.hash(text), text)
+	}
+	if !byBytes {
+		return
+	}
+	t.firstTok = make([]Token, len(t.first))
+	for i, rank := range t.first {
+		t.firstTok[i] = -1
+		if rank > 0 {
+			a, b := &t.spelled[i>>8], &t.spelled[i&255]
+			text := append(append(make([]byte, 0, 4), a.text[:a.n]...), b.text[:b.n]...)
+			t.firstTok[i] = t.token(t.hash(text), text)
+		}
+	}
+}
+
 // finishSPM is for vocabularies of type spm.
 func (t *tables) finishSPM() error {
 	t.ranks = make([]uint32, len(t.v.texts))
@@ -250,16 +280,7 @@ func descending(score float32) uint32 {
 
 // finishBPE is for vocabularies of type bpe.
 func (t *tables) finishBPE() {
-	next := rune(256)
 	for b := range t.spelled {
-		r := rune(b)
-		if !(b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae) {
-			r = next
-			next++
-		}
-		s := &t.spelled[b]
-		s.n = int32(utf8.EncodeRune(s.text[:], r))
-		s.hash = t.hash(s.text[:s.n])
 		if t.v.pre.rawUTF8 {
 			t.bytes[b] = t.byteToken(b)
 		} else {
