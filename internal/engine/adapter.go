@@ -9,6 +9,7 @@ package engine
 import "C"
 
 import (
+	"fmt"
 	"slices"
 	"unsafe"
 )
@@ -108,12 +109,41 @@ func (c *Context) SetControlVector(list []ControlVectorInfo, start, end int) err
 	if err != nil {
 		return err
 	}
+	return c.applyDirections(sum, start, end, list[0].Path)
+}
+
+// SetDirections is SetControlVector for one vector in memory: NEmbd values for each of the layers 1 to NLayer-1, one
+// after the other. nil removes what was set. The values must be finite.
+func (c *Context) SetDirections(dirs []float32, start, end int) error {
+	if c == nil || c.ptr == nil {
+		return ErrClosed
+	}
+	if len(dirs) == 0 {
+		return c.SetControlVector(nil, 0, 0)
+	}
+	info := c.m.info
+	start, end, err := layerRange(start, end, info.NLayer)
+	if err != nil {
+		return err
+	}
+	if want := info.NEmbd * (info.NLayer - 1); len(dirs) != want {
+		return fmt.Errorf("control vector: %d values, want %d: %d layers of %d", len(dirs), want, info.NLayer-1, info.NEmbd)
+	}
+	if i := slices.IndexFunc(dirs, func(x float32) bool { return !finite(x) }); i >= 0 {
+		return fmt.Errorf("control vector: value %d is not finite", i)
+	}
+	return c.applyDirections(dirs, start, end, "")
+}
+
+// applyDirections sets a whole vector: llama.cpp keeps what was there in layers that a shorter one lacks.
+func (c *Context) applyDirections(dirs []float32, start, end int, path string) error {
+	var e C.gl_err
 	var ok C.bool
 	cause := captured(func() {
-		ok = C.gl_cvec_set(c.ptr, (*C.float)(unsafe.Pointer(&sum[0])), C.size_t(len(sum)), C.int(info.NEmbd), C.int(start), C.int(end), &e)
+		ok = C.gl_cvec_set(c.ptr, (*C.float)(unsafe.Pointer(&dirs[0])), C.size_t(len(dirs)), C.int(c.m.info.NEmbd), C.int(start), C.int(end), &e)
 	})
 	if !ok {
-		return &Error{Op: "apply control vectors", Path: list[0].Path, Msg: "the engine failed: " + errText(&e) + cause}
+		return &Error{Op: "apply control vectors", Path: path, Msg: "the engine failed: " + errText(&e) + cause}
 	}
 	c.ClearMemory()
 	return nil

@@ -31,6 +31,7 @@ type Context struct {
 	set   []LoRAInfo                // those applied
 
 	follower *Speculator // evaluates what this context does, with a draft model; nil without
+	reading  *reading    // hidden states that are read, nil for none
 }
 
 // NewContext makes a context of m with the settings of p, which must be valid:
@@ -303,10 +304,7 @@ func (c *Context) decodeChunk(ctx context.Context, b *Batch, from, to int, encod
 	stop := context.AfterFunc(ctx, func() { C.gl_flag_set(flag, 1) })
 	var e C.gl_err
 	var rc C.int
-	cause := watched(func() {
-		rc = C.gl_decode(c.ptr, C.bool(encode), (*C.int32_t)(unsafe.Pointer(&b.Tokens[from])), (*C.int32_t)(unsafe.Pointer(&b.Pos[from])),
-			(*C.int32_t)(unsafe.Pointer(&b.Seq[from])), (*C.int8_t)(unsafe.Pointer(&out[0])), C.int(to-from), &e)
-	})
+	cause := watched(func() { rc = c.call(b, from, to, encode, out, &e) })
 	if !stop() {
 		waitFlag(flag)
 	}

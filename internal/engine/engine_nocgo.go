@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"unsafe"
 )
 
 // Model cannot be loaded without cgo.
@@ -271,6 +272,26 @@ func (c *Context) LoRAs() []LoRAInfo { return nil }
 
 // SetControlVector returns ErrNoCgo.
 func (c *Context) SetControlVector([]ControlVectorInfo, int, int) error { return ErrNoCgo }
+
+// SetDirections returns ErrNoCgo.
+func (c *Context) SetDirections([]float32, int, int) error { return ErrNoCgo }
+
+// States cannot be made without cgo.
+type States struct{}
+
+// NewStates returns ErrNoCgo.
+func NewStates(*Model, int, int) (*States, error) { return nil, ErrNoCgo }
+
+// Width returns 0.
+func (s *States) Width() int { return 0 }
+
+// Decode returns ErrNoCgo.
+func (s *States) Decode(context.Context, *Context, *Batch, []int32, []float64) error { return ErrNoCgo }
+
+// Close does nothing.
+func (s *States) Close() error { return nil }
+
+func (s *States) hook() (fn, data unsafe.Pointer) { return nil, nil }
 
 // NewSampler checks p and returns ErrNoCgo.
 func NewSampler(_ *Model, p *SamplingParams) (*Sampler, error) {

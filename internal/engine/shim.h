@@ -133,6 +133,17 @@ int32_t * gl_ctx_abort_flag(gl_ctx * c);
 int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq,
               const int8_t * out, int n, gl_err * err);
 bool gl_warmup(gl_ctx * c, gl_err * err);
+
+// ---- hidden states (shim_states.cpp) ----
+typedef struct gl_states gl_states;
+void * gl_states_eval(void); // what gl_ctx_params.eval is for it; eval_data is the gl_states
+gl_states * gl_states_new(int n_embd, int first, int last);
+void gl_states_free(gl_states * s);
+// As gl_decode; adds the states of token i to slot[i] of sum, [slot][layer][n_embd], unless that is below 0. *added is
+// the number of rows that were added. The pointers are used during the call only.
+int gl_decode_states(gl_ctx * c, gl_states * s, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int8_t * out,
+                     int n, const int32_t * slot, double * sum, int64_t * added, gl_err * err);
+
 float * gl_logits(gl_ctx * c, int i);
 float * gl_embeddings(gl_ctx * c, int i, int seq);
 // out[i] is the log-probability of tokens[i] after row rows[i] of the last batch (shim_score.cpp).
