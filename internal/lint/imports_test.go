@@ -19,7 +19,7 @@ var mayImport = map[string][]string{
 	"internal/completion": append([]string{"internal/media"}, tools...),
 	"internal/tokens":     tools,
 	"internal/imatrix":    tools,
-	"internal/cvector":    tools,
+	"internal/cvector":    append([]string{"internal/chart"}, tools...),
 	"internal/lora":       tools,
 	"internal/opt":        append([]string{"internal/opt/"}, tools...),
 	"internal/builtin":    append([]string{"internal/builtin/"}, tools...),
@@ -40,6 +40,7 @@ var mayImport = map[string][]string{
 	// The language of the built-in model stands on nothing.
 	"internal/builtin/story": nil,
 	"internal/engine/ggml":   nil,
+	"internal/chart":         nil,
 	"internal/lint":          nil,
 }
 

@@ -1,0 +1,87 @@
+package chart
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"image/png"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func sample() *Chart {
+	return &Chart{Panels: []Panel{
+		{Title: "a < b", X: "layer", Y: "share", Most: 1, Series: []Series{{Name: "one", X: []float64{1, 2, 3}, Y: []float64{0.1, 0.5, 0.9}, Line: true}}},
+		{Title: "points", Series: []Series{{Name: "p", X: []float64{1, 2, 3}, Y: []float64{5, math.NaN(), math.Inf(1)}}}},
+		{},
+	}}
+}
+
+// The SVG is XML and has each text and point once, none outside of the picture.
+func TestSVG(t *testing.T) {
+	b := sample().SVG()
+	d := xml.NewDecoder(bytes.NewReader(b))
+	for {
+		_, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := string(b)
+	// Three points, one of the second panel, and a dot a name in the legend.
+	if n := strings.Count(text, "<circle"); n != 3+1+2 {
+		t.Errorf("%d circles, want 6", n)
+	}
+	if n := strings.Count(text, `stroke-width="2"`); n != 2 {
+		t.Errorf("%d lines of a series, want 2", n)
+	}
+	for _, bad := range []string{"NaN", "Inf", "a < b"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("the file has %q", bad)
+		}
+	}
+}
+
+// The picture has the colour of the series where its points are, and white where nothing is.
+func TestPNG(t *testing.T) {
+	b, err := sample().PNG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w, h := img.Bounds().Dx(), img.Bounds().Dy(); w != 3*panelWidth || h != panelHeight {
+		t.Errorf("%d x %d pixels", w, h)
+	}
+	x := scale{lo: 1, hi: 3, from: left, to: panelWidth - right}
+	y := scale{lo: 0, hi: 1, from: panelHeight - bottom, to: top}
+	for i, v := range []float64{0.1, 0.5, 0.9} {
+		r, g, bl, _ := img.At(int(x.at(float64(i+1))), int(y.at(v))).RGBA()
+		if c := Palette[0]; uint8(r>>8) != c.R || uint8(g>>8) != c.G || uint8(bl>>8) != c.B {
+			t.Errorf("point %d has the colour %d %d %d", i, r>>8, g>>8, bl>>8)
+		}
+	}
+	if r, _, _, _ := img.At(panelWidth-4, panelHeight-4).RGBA(); r>>8 != 255 {
+		t.Error("the corner is not white")
+	}
+}
+
+func TestTicks(t *testing.T) {
+	if list := (scale{lo: 1, hi: 4, whole: true}).ticks(); !slices.Equal(list, []float64{1, 2, 3, 4}) {
+		t.Errorf("whole numbers: %v", list)
+	}
+	for _, s := range []scale{{lo: 0, hi: 1}, {lo: -3, hi: 17}, {lo: 1e-7, hi: 3e-7}, {lo: 2, hi: 2.001}} {
+		list := s.ticks()
+		if len(list) < 3 || len(list) > 10 || list[0] < s.lo-1e-12 || list[len(list)-1] > s.hi+1e-12 {
+			t.Errorf("%g to %g: %v", s.lo, s.hi, list)
+		}
+	}
+}
