@@ -13,8 +13,8 @@ const (
 	maxSteps = 4000 // applications of A in all
 )
 
-// errNoDirection says that the matrix is zero.
-var errNoDirection = errors.New("no direction: there is no contrast")
+// ErrNoContrast says that the states of the two sides do not differ.
+var ErrNoContrast = errors.New("there is no direction: the hidden states of the two sides do not differ")
 
 // operator sets y to Ax for a symmetric A; x is kept.
 type operator func(y, x []float64)
@@ -31,7 +31,7 @@ type eigen struct {
 // reorthogonalization in 64 bits, from start, which is not zero, until the residual is tol or below. The way there
 // depends on start alone, and turning start's sign turns the vector's and nothing else. A start in the range of A keeps
 // the work in it. If the residual does not come down within steps, the best vector comes back with the residual that it
-// has. The error is errNoDirection if the eigenvalue is 0.
+// has. The error is ErrNoContrast if the eigenvalue is 0.
 func lanczos(apply operator, start []float64, tol float64, steps int) (eigen, error) {
 	n := len(start)
 	best := eigen{vector: append([]float64{}, start...), residual: math.Inf(1)}
@@ -40,7 +40,7 @@ func lanczos(apply operator, start []float64, tol float64, steps int) (eigen, er
 		e, exhausted := lanczosRun(apply, best.vector, tol, min(maxBasis, steps-best.steps))
 		e.steps += best.steps
 		if e.value == 0 || e.value != e.value {
-			return e, errNoDirection
+			return e, ErrNoContrast
 		}
 		apply(w, e.vector)
 		axpy(w, -e.value, e.vector)

@@ -75,6 +75,8 @@ type Samples struct {
 	Pos, Neg  Matrix
 	Pair      []int // does not fall
 	Baselines bool
+
+	mean []float64 // of Pos-Neg, where it is known in 64 bits
 }
 
 // Direction is the direction of one layer and how it came about.
@@ -112,13 +114,16 @@ func (d *Direction) Scaled(s Scale, m Method) []float64 {
 // that is not finite, or no contrast.
 func Solve(s *Samples, m Method) (*Direction, error) {
 	if s.Pos.N == 0 {
-		return nil, errNoDirection
+		return nil, ErrNoContrast
 	}
 	rows, err := differences(s)
 	if err != nil {
 		return nil, err
 	}
-	d := &Direction{Mean: columnMean(rows)}
+	d := &Direction{Mean: s.mean}
+	if s.mean == nil {
+		d.Mean = columnMean(rows)
+	}
 	if m == Mean {
 		return d, d.fromMean(rows)
 	}
@@ -157,7 +162,7 @@ func unit(s *Samples, m Method) ([]float64, error) {
 func (d *Direction) fromMean(rows Matrix) error {
 	n := norm(d.Mean)
 	if n == 0 {
-		return errNoDirection
+		return ErrNoContrast
 	}
 	d.Unit = append([]float64{}, d.Mean...)
 	scal(d.Unit, 1/n)
@@ -173,7 +178,7 @@ func (d *Direction) solve(rows Matrix, apply operator, tol float64) (eigen, erro
 		axpy(start, 1/n, d.Mean)
 	}
 	if norm(start) == 0 {
-		return eigen{}, errNoDirection
+		return eigen{}, ErrNoContrast
 	}
 	e, err := lanczos(apply, start, tol, maxSteps)
 	if err != nil {

@@ -36,6 +36,11 @@ type Pair struct {
 	Where              string // for messages: "line 3"
 }
 
+// HasMessages says whether a side of the pair is a conversation.
+func (p Pair) HasMessages() bool {
+	return p.Positive.Messages != nil || p.Negative.Messages != nil || p.Baseline != nil && p.Baseline.Messages != nil
+}
+
 // LinePairs makes pairs of two files with a text a line, the n-th of one and the n-th of the other. Empty lines, the
 // carriage return before a line's end and a byte order mark are left out; escape then replaces escapes in each line.
 // Source: tools/cvector-generator/cvector-generator.cpp, ctrlvec_load_prompt_file, which keeps carriage returns.

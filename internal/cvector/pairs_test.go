@@ -170,3 +170,20 @@ func TestStore(t *testing.T) {
 		}
 	}
 }
+
+func TestDefaultPairs(t *testing.T) {
+	pairs, err := DefaultPairs(same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pairs) < 60 {
+		t.Errorf("%d pairs, want 60 or more", len(pairs))
+	}
+	seen := map[string]bool{}
+	for _, p := range pairs {
+		if p.Positive.Plain == p.Negative.Plain || seen[p.Positive.Plain] || seen[p.Negative.Plain] {
+			t.Errorf("%s: a text is there twice: %q, %q", p.Where, p.Positive.Plain, p.Negative.Plain)
+		}
+		seen[p.Positive.Plain], seen[p.Negative.Plain] = true, true
+	}
+}

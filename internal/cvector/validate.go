@@ -22,7 +22,7 @@ type Quality struct {
 // Validate tests the direction that m makes of s: each pair lies in one of at most Folds parts, and is judged by the
 // direction of the other parts. One pair leaves everything open.
 func Validate(s *Samples, m Method) Quality {
-	q := Quality{Separation: math.NaN(), AUC: math.NaN(), CohensD: math.NaN(), SplitHalf: math.NaN()}
+	q := openQuality()
 	number, pairs := ordinals(s.Pair)
 	if pairs < 2 {
 		return q
@@ -49,6 +49,10 @@ func Validate(s *Samples, m Method) Quality {
 		q.SplitHalf = Cosine(odd, even)
 	}
 	return q
+}
+
+func openQuality() Quality {
+	return Quality{Separation: math.NaN(), AUC: math.NaN(), CohensD: math.NaN(), SplitHalf: math.NaN()}
 }
 
 // ordinals numbers the pairs that there are from 0 on, without gaps.
