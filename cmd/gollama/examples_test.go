@@ -52,9 +52,12 @@ func TestHelpExamples(t *testing.T) {
 					t.Fatal(err)
 				}
 				for name, text := range map[string]string{
-					"prompts.jsonl": `{"prompt":"Once upon a time"}`,
-					"train.txt":     strings.Repeat("Once upon a time, there was a little girl named Lily. ", 20),
-					"pairs.jsonl":   strings.Repeat(`{"prompt": "Once upon a time", "completion": " there was a cat."}`+"\n", 20),
+					"prompts.jsonl":   `{"prompt":"Once upon a time"}`,
+					"happy.txt":       "Tom was happy. He smiled\nThe girl was glad and laughed\nMom felt good\n",
+					"sad.txt":         "Tom was sad. He cried\nThe girl was upset and wept\nMom felt bad\n",
+					"contrasts.jsonl": `{"positive":"I am glad.","negative":"I am sorry.","completions":[" Today"," The sun"," My dog"]}` + "\n",
+					"train.txt":       strings.Repeat("Once upon a time, there was a little girl named Lily. ", 20),
+					"pairs.jsonl":     strings.Repeat(`{"prompt": "Once upon a time", "completion": " there was a cat."}`+"\n", 20),
 				} {
 					if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 						t.Fatal(err)

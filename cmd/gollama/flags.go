@@ -60,7 +60,7 @@ const (
 )
 
 var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupChat, groupRecords, groupScore, groupGenerate, groupSpec, groupSampling, groupModel,
-	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupVector, groupCPU, groupDevices,
+	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupPairs, groupVector, groupReport, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
 const (
@@ -317,6 +317,7 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, deviceFlags()...)
 	rows = append(rows, logFlags()...)
 	rows = append(rows, rejectedFlags()...)
+	alsoIn(rows, inCVector, sharedWithCVector) // before the rows of other subcommands that have flags of these names
 	rows = append(rows, exportLoRAFlags()...)
 	rows = append(rows, rpcServerFlags()...)
 	alsoIn(rows, inExportLoRA, sharedWithExportLoRA)
@@ -331,6 +332,7 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, imatrixFlags()...)
 	rows = append(rows, imatrixToolFlags()...)
 	rows = append(rows, cvectorFileFlags()...)
+	rows = append(rows, cvectorFlags()...)
 	for _, cmd := range vectorFileCommands {
 		alsoIn(rows, cmd, sharedWithVectorFiles)
 	}
@@ -422,7 +424,7 @@ func logFlags() []flagDef {
 		flagDef{name: "config", arg: "FILE", def: "none", help: "read settings from a YAML file: long names as keys, at the top or under the subcommand's name", in: inBoth, binding: fileVar(func(o o) *string { return &o.config }).unprinted()},
 		flagDef{name: "print-config", help: "write the settings that would be used as YAML, and end", in: inBoth, binding: boolVar(func(o o) *bool { return &o.printConfig }).unprinted()},
 		flagDef{name: "model-info", help: "show what the header of the model, adapter or projector -m says, and end; nothing is loaded; with --json as one object", in: inRun, binding: boolVar(func(o o) *bool { return &o.modelInfo }).unprinted()},
-		flagDef{name: "json", help: "write one JSON object", in: inInfo + "finetune cvector-generate-info ", binding: boolVar(func(o o) *bool { return &o.json })},
+		flagDef{name: "json", help: "write one JSON object", in: inInfo + "finetune cvector-generate cvector-generate-info ", binding: boolVar(func(o o) *bool { return &o.json })},
 	)...)
 }
 

@@ -60,7 +60,7 @@ func commands() []*command {
 	return []*command{
 		runCommand, tokenizeCommand,
 		imatrixCommand, imatrixMergeCommand, imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand,
-		cvectorInfoCommand, cvectorAddCommand, cvectorScaleCommand, cvectorShiftCommand,
+		cvectorCommand, cvectorInfoCommand, cvectorAddCommand, cvectorScaleCommand, cvectorShiftCommand,
 		exportLoRACommand, finetuneCommand,
 		rpcServerCommand, versionCommand, devicesCommand,
 		completionCommand, manCommand,

@@ -45,6 +45,7 @@ type options struct {
 	imx    imatrixOptions
 
 	vectorFile cvectorFileOptions
+	vector     cvectorOptions
 
 	config      string
 	printConfig bool
@@ -75,7 +76,7 @@ func defaultOptions() *options {
 		scoreOptions: scoreOptions{chunks: -1}, chatOptions: chatOptions{reasoningFormat: "auto", reasoningEffort: "default"},
 		rpc: rpcOptions{host: "127.0.0.1", port: 50052}, logColors: "auto", given: map[string]level{}, places: map[string]string{}, stdin: strings.NewReader(""),
 		tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
-		imx: imatrixDefaults(), vectorFile: cvectorFileOptions{by: -1},
+		imx: imatrixDefaults(), vectorFile: cvectorFileOptions{by: -1}, vector: cvectorDefaults(),
 	}
 }
 
