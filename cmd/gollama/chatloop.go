@@ -259,4 +259,9 @@ func (c *chatLoop) note(text string) {
 	}
 }
 
-func (c *chatLoop) save(path string) error { return saveTranscript(c.e, c.o, path, c.seed, &c.conv) }
+func (c *chatLoop) save(path string) error {
+	if sameFile(path, c.o.Model) {
+		return fmt.Errorf("%s is the model", path)
+	}
+	return saveTranscript(c.e, c.o, path, c.seed, &c.conv)
+}

@@ -111,7 +111,10 @@ func parseMessages(data []byte, conv *completion.Conversation) error {
 func readConversation(ctx context.Context, e *env, l *logging, o *options) (*completion.Conversation, error) {
 	conv := &completion.Conversation{}
 	if path := o.messagesFile; path != "" {
-		data, err := readAll(path, e.stdin)
+		data, err := readWaiting(ctx, e, l, path, "the conversation")
+		if ctx.Err() != nil {
+			return nil, err
+		}
 		if err == nil {
 			err = parseConversation(data, conv)
 		}

@@ -120,8 +120,10 @@ func checkTune(o *options) error {
 	case (t.keepBest || t.patience > 0) && t.valSplit == 0 && len(t.valData) == 0:
 		return usagef("--keep-best and --patience need validation data").withHint("--val-split 0.05, or --val-data FILE")
 	}
-	if err := checkMethod(o); err != nil {
-		return err
+	for _, check := range []func(*options) error{checkTuneTemplate, checkMethod} {
+		if err := check(o); err != nil {
+			return err
+		}
 	}
 	return checkTuneOutputs(o)
 }

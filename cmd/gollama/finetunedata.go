@@ -11,6 +11,7 @@ import (
 	"math"
 
 	"gollama/internal/engine"
+	"gollama/internal/gguf"
 	"gollama/internal/opt/data"
 	"gollama/internal/pipeline"
 )
@@ -62,13 +63,12 @@ func (t *tuning) openExamples(ctx context.Context) error {
 	if len(u.valData) > 0 {
 		opt.ValShare = 0
 	}
-	tmpl, err := engine.NewChatTemplate(t.vocab, engine.ChatTemplateOptions{})
+	tmpl, err := t.openTemplate()
 	if err != nil {
-		t.l.warnf("the model's chat template cannot be used: %s", oneLine(err))
-	} else {
-		defer func() { _ = tmpl.Close() }() // only memory
-		opt.Chat = tmpl
+		return err
 	}
+	defer func() { _ = tmpl.Close() }() // only memory
+	opt.Chat = tmpl
 	if opt.VocabHash, err = data.VocabHash(t.o.Model); err != nil {
 		return err
 	}
@@ -94,6 +94,40 @@ func (t *tuning) openExamples(ctx context.Context) error {
 	}
 	t.dataHash, err = hashExamples(t.train, t.val)
 	return err
+}
+
+// checkTuneTemplate checks --chat-template but for what only the model tells.
+func checkTuneTemplate(o *options) error {
+	switch {
+	case o.PromptFile != "" && max(o.given["chat-template"], o.given["chat-template-file"]) > levelEnv:
+		return usagef("--chat-template goes with --data: -f is a text without conversations")
+	case o.ChatTemplate == noTemplate:
+		return usagef("--chat-template %s: a conversation needs a template", noTemplate).withHint(`records with "text" need none`)
+	}
+	return nil
+}
+
+// openTemplate opens the chat template that conversations are written in: that of the flags, or the
+// model's, or ChatML if it has none. It is nil, with a warning, if the model's own is of no use.
+func (t *tuning) openTemplate() (*engine.ChatTemplate, error) {
+	f, err := gguf.Open(t.o.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	opt, _, err := t.o.template(f)
+	if err != nil && !errors.Is(err, errNoTemplate) {
+		return nil, err
+	}
+	tmpl, err := engine.NewChatTemplate(t.vocab, opt)
+	switch {
+	case err != nil && opt.Source+opt.Name != "":
+		return nil, &inputError{err: err}
+	case err != nil:
+		t.l.warnf("the model's chat template cannot be used: %s", oneLine(err))
+		return nil, nil
+	}
+	return tmpl, nil
 }
 
 func withFormat(sources []data.Source, format string) []data.Source {

@@ -309,6 +309,38 @@ func TestInteractiveCommands(t *testing.T) {
 	d.ends(exitOK)
 }
 
+// TestInteractiveOverflow: what does not fit the context any more is left out in whole exchanges, or is an error.
+func TestInteractiveOverflow(t *testing.T) {
+	long := strings.Repeat("a big dog ", 12) + "\r"
+	d := talk(t, "-n", "8", "-c", "256", "--context-shift", "-sys", "Be brief")
+	for range 2 {
+		d.send(long)
+		d.prompt()
+	}
+	d.send(long)
+	d.expect("the first 2 messages do not fit the context any more")
+	d.prompt()
+	d.send("/stats\r")
+	d.expect("7 messages, 3 answers")
+	d.prompt()
+	d.send("\x04")
+	d.ends(exitOK)
+	d = talk(t, "-n", "8", "-c", "256")
+	for range 2 {
+		d.send(long)
+		d.prompt()
+	}
+	d.send(long)
+	d.expect("error: prompt is too long: ")
+	d.expect("hint: ")
+	d.prompt()
+	d.send("/stats\r")
+	d.expect("4 messages, 2 answers")
+	d.prompt()
+	d.send("\x04")
+	d.ends(exitOK)
+}
+
 func readTranscript(t *testing.T, path string) transcript {
 	t.Helper()
 	var tr transcript

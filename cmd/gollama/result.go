@@ -57,7 +57,7 @@ func checkOverwrite(o *options) error {
 	for _, v := range o.ControlVectors {
 		read = append(read, v.Path)
 	}
-	for _, write := range []struct{ flag, path string }{{"-o", o.OutFile}, {"--log-file", o.logFile}} {
+	for _, write := range []struct{ flag, path string }{{"-o", o.OutFile}, {"--log-file", o.logFile}, {"--transcript", o.transcriptFile}} {
 		for _, path := range read {
 			if sameFile(write.path, path) {
 				return usagef("%s %s would replace a file that the run reads", write.flag, write.path)

@@ -34,6 +34,7 @@ Examples:
   echo "Once" | gollama run -m model.gguf -j '{"type":"boolean"}'
   gollama run -m model.gguf --score -f prompt.txt --format json
   gollama run -m model.gguf --score -p "Once upon a" --choice " time" --choice " tree"
+  gollama run -m model.gguf -cnv --chat-template chatml -p "Hello" -n 32
   gollama run -m model.gguf --model-info
   gollama run -m model.gguf --records prompts.jsonl -n 32 -o answers.jsonl
 
@@ -41,6 +42,10 @@ With --records FILE there are many prompts: each line of FILE is a JSON object w
 a prompt or messages, and settings of its own ({"id":"a","prompt":"Once","n":2}), and
 gives a line of JSON. OpenAI's batch form is taken too. Status 3 says that the work
 is done but for records that failed, which have an error in their line.
+
+A conversation begins with -cnv, -sys or --messages FILE: the prompt is a message of
+the user, written in the model's chat template, and the answer is what the assistant
+says; with --json, its reasoning and tool calls stand apart. -i talks at the terminal.
 
 Flags have the names, defaults and environment variables of llama-completion.
 Differences: the prompt is not echoed (--echo), escapes are not processed (-e),
@@ -157,6 +162,20 @@ func readPrompt(ctx context.Context, e *env, l *logging, o *options) error {
 		}
 		path = "-"
 	}
+	data, err := readWaiting(ctx, e, l, path, "the prompt")
+	if err != nil && ctx.Err() == nil {
+		err = &inputError{err: fmt.Errorf("prompt: %w", err)}
+	}
+	if err == nil && len(data) == 0 {
+		err = &inputError{err: fmt.Errorf("the prompt is empty: %s holds nothing", inputName(path)), hint: `-p "" generates from an empty prompt`}
+	}
+	o.Prompt = string(data)
+	return err
+}
+
+// readWaiting reads all of a file or standard input, says what it waits for if that takes long, and
+// returns the cause of ctx when that is cancelled.
+func readWaiting(ctx context.Context, e *env, l *logging, path, what string) ([]byte, error) {
 	type read struct {
 		data []byte
 		err  error
@@ -170,18 +189,11 @@ func readPrompt(ctx context.Context, e *env, l *logging, o *options) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case <-say:
-			l.message("info", "reading the prompt from "+inputName(path))
+			l.message("info", "reading "+what+" from "+inputName(path))
 		case r := <-ch:
-			if r.err != nil {
-				return &inputError{err: fmt.Errorf("prompt: %w", r.err)}
-			}
-			if len(r.data) == 0 {
-				return &inputError{err: fmt.Errorf("the prompt is empty: %s holds nothing", inputName(path)), hint: `-p "" generates from an empty prompt`}
-			}
-			o.Prompt = string(r.data)
-			return nil
+			return r.data, r.err
 		}
 	}
 }

@@ -136,10 +136,18 @@ func sessionOf(o *options) (map[string]string, error) {
 		}
 		vectors = append(vectors, fmt.Sprintf("%s %g %d %d", sum, v.Strength, o.ControlVectorLayerStart, o.ControlVectorLayerEnd))
 	}
+	template := noTemplate
+	if o.conversation != nil {
+		c, err := o.chatFingerprint()
+		if err != nil {
+			return nil, err
+		}
+		template = "conversation " + c.Template // the model's own is part of the model
+	}
 	return map[string]string{
 		"model": model, "lora": strings.Join(adapters, ", "), "control_vectors": strings.Join(vectors, ", "), "override_kv": fmt.Sprint(o.KVOverrides),
 		"rope":         fmt.Sprint(o.RopeScalingType, o.RopeFreqBase, o.RopeFreqScale, o.YarnOrigCtx, o.YarnExtFactor, o.YarnAttnFactor, o.YarnBetaSlow, o.YarnBetaFast),
-		"cache_type_k": o.CacheTypeK.String(), "cache_type_v": o.CacheTypeV.String(), "template": "none",
+		"cache_type_k": o.CacheTypeK.String(), "cache_type_v": o.CacheTypeV.String(), "template": template,
 	}, nil
 }
 
@@ -153,7 +161,7 @@ func (f *sessionFile) attach(e *env, l *logging, o *options, s *session, opt *co
 	if c.NBatch()%step != 0 {
 		step = c.NBatch()
 	}
-	goesOn := f.saved != nil && o.promptGiven && o.Prompt == ""
+	goesOn := f.saved != nil && o.promptGiven && o.Prompt == "" && o.conversation == nil
 	same := f.saved != nil && fmt.Sprint(f.saved.Shape) == fmt.Sprint(f.shape)
 	if f.saved != nil && !same {
 		l.warnf("--session %s was computed with other settings of batches, threads or devices: it is computed again", f.path)

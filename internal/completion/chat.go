@@ -308,6 +308,12 @@ func (s *ChatStream) End(r Result) (Result, engine.ChatMessage, error) {
 	m, perr := s.parser.Parse(r.Text, isCut(r.FinishReason))
 	if perr != nil {
 		m = engine.ChatMessage{Role: "assistant", Content: r.Text}
+		if !strings.HasPrefix(r.Text, s.sent.Content) { // what was read of it so far was wrong
+			if err := s.emit(Delta{Type: "delta", Text: "\n" + r.Text, Logprobs: s.lps}); err != nil {
+				return r, m, err
+			}
+			return r, m, &AnswerFormError{perr}
+		}
 	} else {
 		m = s.a.without(m)
 	}

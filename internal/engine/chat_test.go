@@ -443,3 +443,45 @@ func TestMessageJSON(t *testing.T) {
 		}
 	}
 }
+
+// Of two days, a template writes the same prompt but for its dates, which are the clock's. TestGolden is
+// about one of the two; none is the day on which this runs.
+func TestTwoDays(t *testing.T) {
+	other := time.Date(2025, 1, 16, 9, 8, 7, 0, time.Local)
+	var dates []string // of the first day and of the other, in the forms that templates write
+	for _, layout := range []string{"January 2, 2006", "Monday", "02 January 2006", "2 January 2006", "02 Jan 2006", "Jan 02 2006",
+		"2006-01-02", "15:04:05"} {
+		dates = append(dates, testTime.Format(layout), other.Format(layout))
+	}
+	moved := strings.NewReplacer(dates...)
+	clocked := map[string]bool{}
+	for name, src := range pinnedTemplates(t) {
+		ct := openTemplate(t, nil, src)
+		for kind, in := range goldenInputs() {
+			then := *in
+			then.Now = other
+			p, err := ct.Render(in)
+			q, err2 := ct.Render(&then)
+			if (err == nil) != (err2 == nil) {
+				t.Errorf("%s %s: %v on one day, %v on the other", name, kind, err, err2)
+			}
+			if err != nil || err2 != nil {
+				continue
+			}
+			if want := moved.Replace(p.Text); q.Text != want {
+				t.Errorf("%s %s: %q, want %q", name, kind, q.Text, want)
+			}
+			clocked[name] = clocked[name] || p.Text != q.Text
+		}
+	}
+	n := 0
+	for _, c := range clocked {
+		if c {
+			n++
+		}
+	}
+	t.Logf("%d of %d templates write a date", n, len(clocked))
+	if n < 8 {
+		t.Errorf("%d templates write a date, want 8 or more", n)
+	}
+}

@@ -197,7 +197,14 @@ char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err) {
 // As the server sets them (server-schema.cpp, server-common.cpp).
 void gl_read_answer(common_params_sampling & s, const llama_vocab * v, const char * text) {
     const json in       = json::parse(text);
-    const auto tokens   = [&](const std::string & t) { return common_tokenize(v, t, false, true); };
+    // Some tokenizers put a space before a text, which it does not have where the model writes it.
+    const auto tokens = [&](const std::string & t) {
+        auto ids = common_tokenize(v, t, false, true);
+        if (!ids.empty() && t[0] != ' ' && common_token_to_piece(v, ids[0]) == " ") {
+            ids.erase(ids.begin());
+        }
+        return ids;
+    };
     s.generation_prompt = in.value("generation_prompt", "");
     s.grammar_lazy      = in.value("grammar_lazy", false);
     if (in.value("grammar_of_chat", false) && !s.grammar.empty()) {
@@ -222,6 +229,14 @@ void gl_read_answer(common_params_sampling & s, const llama_vocab * v, const cha
     const std::string start = in.value("reasoning_start", "");
     if (start.empty()) {
         return;
+    }
+    // Where the prompt ends in <think> and a line end, the budget's sampler counts the line end: with a budget of 0 as the
+    // first token that it was to force, so that it forces none. Only a grammar needs to see it.
+    if (s.grammar.empty() || s.grammar_lazy || !in.value("grammar_of_chat", false)) {
+        const size_t last = s.generation_prompt.find_last_not_of(" \n");
+        if (last != std::string::npos && last + 1 >= start.size() && s.generation_prompt.compare(last + 1 - start.size(), start.size(), start) == 0) {
+            s.generation_prompt.resize(last + 1);
+        }
     }
     s.reasoning_budget_tokens  = in.value("reasoning_budget", -1);
     s.reasoning_budget_message = in.value("reasoning_message", "");
