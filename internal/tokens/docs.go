@@ -21,7 +21,9 @@ type Doc struct {
 	Record int             // number in its source from 0 on; of JSON records the line
 	ID     json.RawMessage // "id" of a JSON record
 	Text   []byte          // not changed
-	Err    error           // why there is no text
+	// Messages is a conversation in place of a text: Options.Chat makes one of it.
+	Messages json.RawMessage
+	Err      error // why there is no text
 }
 
 // Split says what a document is within a file.
@@ -199,6 +201,10 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 		obj = inner
 	}
 	raw, ok := obj[path[len(path)-1]]
+	if len(raw) > 0 && raw[0] == '[' {
+		d.Messages = raw
+		return yield(d)
+	}
 	var text *string
 	switch err := json.Unmarshal(raw, &text); {
 	case !ok:

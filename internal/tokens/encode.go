@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,8 @@ type Options struct {
 	Invalid   Invalid
 	MaxTokens int  // of a document, BOS and EOS included; 0 is no limit
 	Truncate  bool // cut what is longer instead of failing
+	// Chat writes a conversation in a chat template; nil refuses them. It is called on several goroutines.
+	Chat func(messages json.RawMessage) (*Conversation, error)
 }
 
 // Result is an encoded document.
@@ -95,51 +98,114 @@ func (m *Model) newWorker(opt Options) (*worker, error) {
 	return &worker{m: m, enc: m.NewEncoder(), opt: opt, bos: bos, eos: eos}, nil
 }
 
+// Conversation is a chat as a template writes it.
+type Conversation struct {
+	Segments []engine.ChatSegment
+	Open     bool // it ends where an answer is to begin
+}
+
+// conversation makes the text of a document that is one; nil for any other.
+func (w *worker) conversation(r *Result) (*Conversation, error) {
+	if r.Messages == nil {
+		return nil, nil
+	}
+	if w.opt.Chat == nil {
+		return nil, errors.New("it is an array and no string")
+	}
+	c, err := w.opt.Chat(r.Messages)
+	if err != nil {
+		return nil, err
+	}
+	r.Text = []byte{}
+	for _, s := range c.Segments {
+		r.Text = append(r.Text, s.Text...)
+	}
+	return c, nil
+}
+
+// encode appends the ids of a text, or of a conversation's pieces: what of these came from a message is text.
+func (w *worker) encode(dst []Token, r *Result, c *Conversation) (_ []Token, err error) {
+	if c == nil {
+		return w.enc.Encode(dst, r.Text, w.opt.Parse)
+	}
+	for _, s := range c.Segments {
+		if dst, err = w.enc.Encode(dst, []byte(s.Text), w.opt.Parse && !s.Literal); err != nil {
+			break
+		}
+	}
+	return dst, err
+}
+
 // do encodes d; the ids are appended to dst, which is returned.
 func (w *worker) do(d Doc, dst []Token) (Result, []Token) {
 	r := Result{Doc: d}
 	if d.Err != nil {
 		return r, dst
 	}
+	c, err := w.conversation(&r)
+	if err != nil {
+		r.Err = where(d, err)
+		return r, dst
+	}
 	if r.Err = w.valid(&r); r.Err != nil {
 		return r, dst
 	}
 	start := len(dst)
+	fast, _ := w.enc.(*fastEncoder)
+	if fast != nil {
+		fast.dropped = 0
+	}
 	if w.bos != engine.TokenNull {
 		dst = append(dst, w.bos)
 		r.Front = 1
 	}
 	text := len(dst)
-	fast, _ := w.enc.(*fastEncoder)
-	if fast != nil {
-		fast.dropped = 0
-	}
-	if dst, r.Err = w.enc.Encode(dst, r.Text, w.opt.Parse); r.Err != nil {
+	if dst, r.Err = w.encode(dst, &r, c); r.Err != nil {
 		r.Err = where(d, r.Err)
 		return r, dst[:start]
 	}
 	if fast != nil {
 		r.Dropped = fast.dropped
 	}
-	r.DoubleBOS = r.Front > 0 && len(dst) > text && dst[text] == w.bos
-	if w.eos != engine.TokenNull {
-		dst = append(dst, w.eos)
-		r.Back = 1
-	}
-	n, limit := len(dst)-start, w.opt.MaxTokens
-	if limit > 0 && n > limit {
-		if !w.opt.Truncate {
-			r.Err = where(d, fmt.Errorf("%w: %d, the limit is %d", ErrTooLong, n, limit))
-			return r, dst[:start]
-		}
-		r.Cut = n - limit
-		dst = dst[:start+limit]
-		if r.Back > 0 {
-			dst[len(dst)-1] = w.eos
-		}
+	dst = w.close(&r, dst, start, text, c)
+	if r.Err = w.cut(&r, &dst, start); r.Err != nil {
+		return r, dst[:start]
 	}
 	r.IDs = dst[start:len(dst):len(dst)]
 	return r, dst
+}
+
+// close puts the last token after a document, dst[start:] with the text from text on. A conversation whose template writes
+// BOS or EOS itself gets no second one, and no EOS where an answer is to follow, as [engine.ChatTemplate.Tokenize] has it.
+func (w *worker) close(r *Result, dst []Token, start, text int, c *Conversation) []Token {
+	double := r.Front > 0 && len(dst) > text && dst[text] == w.bos
+	if double && c != nil {
+		dst = append(dst[:start], dst[text:]...)
+		r.Front = 0
+	}
+	r.DoubleBOS = double && c == nil
+	if w.eos == engine.TokenNull || c != nil && (c.Open || len(dst) > start && dst[len(dst)-1] == w.eos) {
+		return dst
+	}
+	r.Back = 1
+	return append(dst, w.eos)
+}
+
+// cut holds a document to MaxTokens.
+func (w *worker) cut(r *Result, dst *[]Token, start int) error {
+	n, limit := len(*dst)-start, w.opt.MaxTokens
+	if limit == 0 || n <= limit {
+		return nil
+	}
+	if !w.opt.Truncate {
+		return where(r.Doc, fmt.Errorf("%w: %d, the limit is %d", ErrTooLong, n, limit))
+	}
+	r.Cut = n - limit
+	*dst = (*dst)[:start+limit]
+	if r.Back > 0 {
+		(*dst)[len(*dst)-1] = w.eos
+	}
+	return nil
 }
 
 // where names the document in an error.
