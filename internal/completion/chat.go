@@ -19,6 +19,8 @@ type Chat struct {
 	ChatSettings
 	System   string // begins a conversation that has no system message of its own
 	Converse bool   // a record's prompt is a message of the user
+	// Write sets the prompt in opt of a conversation as the template has it; nil makes tokens of its text.
+	Write func(p *engine.ChatPrompt, opt *Options) error
 }
 
 // ChatSettings say how a conversation is written and its answer is read. The zero value leaves
@@ -88,11 +90,8 @@ func (c *Chat) Prepare(conv *Conversation, opt *Options, p *engine.SamplingParam
 	if err != nil {
 		return nil, err
 	}
-	if opt.Tokens, err = c.Template.Tokenize(prompt); err != nil {
+	if err := c.write(prompt, opt); err != nil {
 		return nil, err
-	}
-	if len(opt.Tokens) == 0 {
-		return nil, ErrEmptyPrompt
 	}
 	opt.Stop = append(opt.Stop[:len(opt.Stop):len(opt.Stop)], prompt.Stops...)
 	prompt.Sampling(p)
@@ -108,6 +107,17 @@ func (c *Chat) Prepare(conv *Conversation, opt *Options, p *engine.SamplingParam
 		a.before, err = a.parse("", true)
 	}
 	return a, err
+}
+
+// write makes the prompt of what the template made.
+func (c *Chat) write(p *engine.ChatPrompt, opt *Options) (err error) {
+	if c.Write != nil {
+		return c.Write(p, opt)
+	}
+	if opt.Tokens, err = c.Template.Tokenize(p); err == nil && len(opt.Tokens) == 0 {
+		err = ErrEmptyPrompt
+	}
+	return err
 }
 
 // only leaves the one tool that the answer must call.
@@ -166,6 +176,9 @@ func (c *Chat) plain(in *engine.ChatInput, opt *Options) error {
 		for _, part := range m.Parts {
 			text.WriteString(part.Text)
 		}
+	}
+	if c.Write != nil {
+		return c.Write(&engine.ChatPrompt{Text: text.String(), Segments: []engine.ChatSegment{{Text: text.String(), Literal: !in.ParseSpecial}}}, opt)
 	}
 	var err error
 	if opt.Tokens, err = c.Vocab.Tokenize(text.String(), true, in.ParseSpecial); err != nil {

@@ -49,6 +49,10 @@ func (q *Requests) converse(r *Request, p *parsed) error {
 	if errors.Is(err, ErrEmptyPrompt) {
 		return &pipeline.RecordError{Code: CodeEmptyPrompt, Msg: ErrEmptyPrompt.Error()}
 	}
+	var rec *pipeline.RecordError
+	if errors.As(err, &rec) {
+		return err
+	}
 	if err != nil {
 		return valueError("messages", "%s", strings.ReplaceAll(err.Error(), "\n", " "))
 	}

@@ -15,10 +15,18 @@ type ownResult struct {
 	Type string          `json:"type"` // "completion"
 	ID   json.RawMessage `json:"id"`
 	*ownText
-	Choices     []ownText `json:"choices,omitempty"` // with n above 1, instead
-	Usage       Usage     `json:"usage"`
-	NCtx        int       `json:"n_ctx"`
-	Fingerprint string    `json:"fingerprint"` // of the settings and the record
+	Choices []ownText `json:"choices,omitempty"` // with n above 1, instead
+	Usage   Usage     `json:"usage"`
+	NCtx    int       `json:"n_ctx"`
+	*More
+	Fingerprint string `json:"fingerprint"` // of the settings and the record
+}
+
+// More is what a result says beside its text where a prompt has media.
+type More struct {
+	Index int `json:"index"`           // of the record in the whole input, from 0
+	Media any `json:"media"`           // what they are
+	Cache any `json:"cache,omitempty"` // what was computed, and what was there already; it depends on what was done before
 }
 
 // ownText is one text of a result.
@@ -57,13 +65,13 @@ func (q *Requests) Line(r Reply) ([]byte, error) {
 	for k, res := range r.Results {
 		usage.CompletionTokens += res.Usage.CompletionTokens
 		if k == 0 {
-			usage.PromptTokens, usage.CachedTokens = res.Usage.PromptTokens, res.Usage.CachedTokens
+			usage.PromptTokens, usage.CachedTokens, usage.MediaTokens, usage.NPos = res.Usage.PromptTokens, res.Usage.CachedTokens, res.Usage.MediaTokens, res.Usage.NPos
 		}
 	}
 	if p.form != formOwn {
 		return q.openLine(r, p, usage)
 	}
-	out := ownResult{Type: "completion", ID: json.RawMessage(r.ID), Usage: usage, NCtx: r.Results[0].NCtx, Fingerprint: q.Key(p.rec)}
+	out := ownResult{Type: "completion", ID: json.RawMessage(r.ID), Usage: usage, NCtx: r.Results[0].NCtx, More: r.More, Fingerprint: q.Key(p.rec)}
 	for _, res := range r.Results {
 		t := ownText{Text: res.Text, TextBase64: res.TextBase64, FinishReason: res.FinishReason, Stop: res.Stop, StopBase64: res.StopBase64,
 			Truncated: res.Truncated, Seed: res.Seed, Logprobs: res.Logprobs, PromptLogprobs: res.PromptLogprobs}
@@ -83,6 +91,17 @@ func (q *Requests) Line(r Reply) ([]byte, error) {
 		out.ownText, out.Choices = &out.Choices[0], nil
 	}
 	return pipeline.Marshal(out)
+}
+
+// Text returns the content of a reply's first text.
+func (q *Requests) Text(r Reply) (string, error) {
+	res := r.Results[0]
+	p := r.Tag.(*parsed)
+	if p.chat == nil {
+		return res.Text, nil
+	}
+	m, err := p.chat.Message(res)
+	return m.Content, err
 }
 
 // ErrorLine returns the result of a record that failed.

@@ -50,6 +50,7 @@ type Request struct {
 type Reply struct {
 	*Request
 	Results []Result
+	More    *More // for its result; may be nil
 	Err     error
 }
 
