@@ -69,7 +69,7 @@ check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader fo
 	$(GO) test -tags long -run TestRecordsKill -v ./cmd/gollama
 	tools/fuzz.sh $(FUZZTIME) ./internal/gguf
 	tools/fuzz.sh 1m
-	$(GO) test -tags slow -run 'Kill|Finetune' ./internal/opt ./cmd/gollama
+	$(GO) test -tags slow -run 'Kill|Finetune|MTMD' ./internal/opt ./cmd/gollama
 	GOLLAMA_HOSTILE_MB=100 $(GO) test ./internal/tokens -run 'TestHostile|TestPreTokenizers|TestSharedTexts' -timeout 24h
 	tools/fuzz.sh 10m ./internal/tokens
 	tools/engine/check.sh

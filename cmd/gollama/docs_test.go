@@ -105,7 +105,7 @@ func flagMarkdown(cmd string) string {
 			if f.env != "" {
 				text += " (" + f.env + ")"
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.Join(names, ", "), cell.Replace(text), cell.Replace(defaultText(f)))
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.Join(names, ", "), cell.Replace(text), cell.Replace(defaultText(findCommand(cmd), f)))
 		}
 	}
 	return b.String() + "\n"

@@ -74,7 +74,11 @@ func TestHelpExamples(t *testing.T) {
 					t.Fatal(err)
 				}
 				exampleMatrices(t, dir)
-				replace := strings.NewReplacer("model.gguf", model, "${fpath[1]}", dir, "/usr/local/share/man/man1", dir)
+				base := model
+				if c == mtmdCommand {
+					base = mediaExample(t, dir)
+				}
+				replace := strings.NewReplacer("model.gguf", base, "${fpath[1]}", dir, "/usr/local/share/man/man1", dir)
 				cmd := exec.Command(bash, "-c", "set -o pipefail; "+replace.Replace(line))
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
@@ -97,4 +101,30 @@ func examples(long string) []string {
 		list = append(list, strings.TrimSpace(line))
 	}
 	return list
+}
+
+// mediaExample puts a projector and images into dir, and returns the path of a model that goes with it.
+func mediaExample(t *testing.T, dir string) string {
+	t.Helper()
+	fixtures, err := filepath.Abs(mediaFixtures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(fixtures); err != nil {
+		t.Skipf("no projector to run it with: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "photos"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for to, from := range map[string]string{"mmproj.gguf": "models/mmproj-mlp.gguf", "photo.png": "media/red.png", "b.png": "media/blue.png",
+		"photos/grad.png": "media/grad.png"} {
+		data, err := os.ReadFile(filepath.Join(fixtures, from))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, to), data, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(fixtures, "models/text-chat.gguf")
 }

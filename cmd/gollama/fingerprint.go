@@ -50,6 +50,7 @@ type recordSettings struct {
 	FlashAttn      string                `json:"flash_attn"`
 	Rope           []float32             `json:"rope"`
 	Chat           chatSettings          `json:"chat"`
+	Media          *mediaSettings        `json:"media,omitempty"` // mtmd
 }
 
 // chatSettings are those of them that records with messages depend on.
@@ -91,7 +92,7 @@ func (r *recordsRun) fingerprint() (*fingerprint, error) {
 		Echo: o.DisplayPrompt, Special: o.Special, CtxSeq: r.ctxSeq, Deterministic: o.deterministic,
 		Cache: []string{o.CacheTypeK.String(), o.CacheTypeV.String()}, FlashAttn: o.FlashAttnType.String(),
 		Rope: []float32{float32(o.RopeScalingType), o.RopeFreqBase, o.RopeFreqScale, o.YarnExtFactor, o.YarnAttnFactor,
-			o.YarnBetaFast, o.YarnBetaSlow, float32(o.YarnOrigCtx)},
+			o.YarnBetaFast, o.YarnBetaSlow, float32(o.YarnOrigCtx)}, Media: r.mediaSettings,
 	}
 	if r.prefix != "" {
 		sum := sha256.Sum256([]byte(r.prefix))

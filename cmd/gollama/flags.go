@@ -59,7 +59,7 @@ const (
 	groupSettings = "Settings"
 )
 
-var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupChat, groupRecords, groupScore, groupGenerate, groupSpec, groupSampling, groupModel,
+var groups = []string{groupInput, groupTokens, groupEncoding, groupLimits, groupPrompt, groupMedia, groupFiles, groupChat, groupRecords, groupScore, groupGenerate, groupSpec, groupSampling, groupModel,
 	groupContext, groupRope, groupAdapters, groupExport, groupImatrix, groupData, groupMethod, groupOptim, groupRunning, groupSave, groupServer, groupPairs, groupVector, groupReport, groupCPU, groupDevices,
 	groupLogs, groupSettings}
 
@@ -322,8 +322,10 @@ func makeFlagTable() []flagDef {
 	rows = append(rows, rpcServerFlags()...)
 	alsoIn(rows, inExportLoRA, sharedWithExportLoRA)
 	alsoIn(rows, inFinetune, sharedWithFinetune)
+	shareWithMTMD(rows)
 	rows = append(rows, tokenizeFlags()...)
 	rows = append(rows, finetuneFlags()...)
+	rows = append(rows, mtmdFlags()...)
 	alsoIn(rows, inRPCServer, sharedWithRPCServer)
 	for _, in := range []string{inImatrixMerge, inImatrixConvert, inImatrixStats, inImatrixDiff, inImatrixCheck} {
 		alsoIn(rows, in, sharedWithImatrixTools)

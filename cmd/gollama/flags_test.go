@@ -108,17 +108,17 @@ var (
 	upstreamExamples = regexp.MustCompile(`set_examples\(\{?([^)}]*)`)
 )
 
-// upstreamFlags returns the spellings of llama-completion's flags, by what
-// common/arg.cpp says: those of LLAMA_EXAMPLE_COMPLETION, of all tools, and of
+// upstreamFlags returns the spellings of an upstream tool's flags, by what
+// common/arg.cpp says: those of the given LLAMA_EXAMPLE, of all tools, and of
 // the sampling group.
-func upstreamFlags(source string) []string {
+func upstreamFlags(source, example string) []string {
 	var names []string
 	for _, opt := range strings.Split(source, "add_opt(common_arg(")[1:] {
 		if i := strings.Index(opt, "\n    ))"); i >= 0 && !strings.Contains(opt[:i], "set_examples") {
 			opt = opt[:i]
 		}
 		if m := upstreamExamples.FindStringSubmatch(opt); m != nil &&
-			!strings.Contains(m[1], "LLAMA_EXAMPLE_COMPLETION") && !strings.Contains(m[1], "LLAMA_EXAMPLE_COMMON") {
+			!strings.Contains(m[1], example) && !strings.Contains(m[1], "LLAMA_EXAMPLE_COMMON") {
 			continue
 		}
 		head := opt
@@ -134,22 +134,24 @@ func upstreamFlags(source string) []string {
 	return names
 }
 
-// TestUpstreamFlags: every flag of llama-completion is either taken or refused
-// with a hint.
+// TestUpstreamFlags: every flag of the tool that a subcommand stands in for is
+// either taken or refused with a hint.
 func TestUpstreamFlags(t *testing.T) {
 	const path = "../../.engine/src/common/arg.cpp"
 	source, err := os.ReadFile(path)
 	if err != nil {
 		t.Skipf("the engine's sources are not here: %v", err)
 	}
-	names := upstreamFlags(string(source))
-	if len(names) < 150 {
-		t.Fatalf("%s: %d flags found, want 150 or more", path, len(names))
-	}
-	known := spellings("run")
-	for _, n := range names {
-		if _, ok := known[n]; !ok && !isHelp(n) {
-			t.Errorf("%s is a flag of llama-completion and not in the table", n)
+	for cmd, example := range map[string]string{"run": "LLAMA_EXAMPLE_COMPLETION", "mtmd": "LLAMA_EXAMPLE_MTMD"} {
+		names := upstreamFlags(string(source), example)
+		if len(names) < 150 {
+			t.Fatalf("%s: %d flags found of %s, want 150 or more", path, len(names), example)
+		}
+		known := spellings(cmd)
+		for _, n := range names {
+			if _, ok := known[n]; !ok && !isHelp(n) {
+				t.Errorf("%s: %s is a flag of upstream's tool and not in the table", cmd, n)
+			}
 		}
 	}
 }

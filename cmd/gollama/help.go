@@ -47,7 +47,7 @@ func commandHelp(c *command) string {
 		}
 		fmt.Fprintf(&b, "\n%s:\n", g)
 		for _, f := range rows {
-			b.WriteString(flagHelp(f))
+			b.WriteString(flagHelp(c, f))
 		}
 	}
 	fmt.Fprintf(&b, "\n%s", exitStatus)
@@ -85,7 +85,7 @@ func flagNames(f *flagDef) []string {
 
 func dashes(s string) int { return len(s) - len(strings.TrimLeft(s, "-")) }
 
-func flagHelp(f *flagDef) string {
+func flagHelp(c *command, f *flagDef) string {
 	var b strings.Builder
 	head := strings.Join(flagNames(f), ", ")
 	if f.arg != "" {
@@ -95,7 +95,7 @@ func flagHelp(f *flagDef) string {
 		b.WriteString(strings.Repeat("  ", 1+i) + line + "\n")
 	}
 	text := f.help
-	if d := defaultText(f); d != "" {
+	if d := defaultText(c, f); d != "" {
 		text += " (default: " + d + ")"
 	}
 	if f.env != "" {
@@ -107,15 +107,15 @@ func flagHelp(f *flagDef) string {
 	return b.String()
 }
 
-// defaultText says what a flag is when it is not given.
-func defaultText(f *flagDef) string {
+// defaultText says what a flag of a subcommand is when it is not given.
+func defaultText(c *command, f *flagDef) string {
 	if f.def != "" {
 		return f.def
 	}
 	if f.get == nil {
 		return ""
 	}
-	switch v := f.get(defaultOptions()).(type) {
+	switch v := f.get(c.options()).(type) {
 	case nil:
 		return ""
 	case bool:

@@ -48,6 +48,12 @@ func talk(t *testing.T, args ...string) *dialogue {
 // talkOn starts it at a terminal whose other end is self.
 func talkOn(t *testing.T, self, tty *os.File, args ...string) *dialogue {
 	t.Helper()
+	return startTalk(t, self, tty, append([]string{"run", "-i", "-m", story(t), "-t", "1", "--temp", "0", "-c", "512", "-q", "--chat-template", "chatml"}, args...)...)
+}
+
+// startTalk starts the program at a terminal whose other end is self, and waits for its prompt.
+func startTalk(t *testing.T, self, tty *os.File, args ...string) *dialogue {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,6 @@ func talkOn(t *testing.T, self, tty *os.File, args ...string) *dialogue {
 	if err := pty.Setsize(self, &pty.Winsize{Rows: 24, Cols: 60}); err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"run", "-i", "-m", story(t), "-t", "1", "--temp", "0", "-c", "512", "-q", "--chat-template", "chatml"}, args...)
 	d := &dialogue{t: t, cmd: exec.Command(program, args...), tty: self}
 	d.cmd.Args[0] = "gollama"
 	d.cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")

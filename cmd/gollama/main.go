@@ -46,19 +46,20 @@ type env struct {
 // command is a subcommand.
 type command struct {
 	name     string
-	parent   string // of imatrix-merge, which is written gollama imatrix merge: imatrix
-	synopsis string // after the name
-	short    string // one sentence
-	long     string // what it reads and writes, examples, exit status
-	posArgs  int    // positional arguments it takes
-	noConfig bool   // takes neither config nor environment
+	parent   string         // of imatrix-merge, which is written gollama imatrix merge: imatrix
+	synopsis string         // after the name
+	short    string         // one sentence
+	long     string         // what it reads and writes, examples, exit status
+	posArgs  int            // positional arguments it takes
+	noConfig bool           // takes neither config nor environment
+	defaults func(*options) // those of its own; may be nil
 	run      func(ctx context.Context, e *env, o *options, args []string) error
 }
 
 // commands returns the subcommands in the order of the help.
 func commands() []*command {
 	return []*command{
-		runCommand, tokenizeCommand,
+		runCommand, tokenizeCommand, mtmdCommand,
 		imatrixCommand, imatrixMergeCommand, imatrixConvertCommand, imatrixStatsCommand, imatrixDiffCommand, imatrixCheckCommand,
 		cvectorCommand, cvectorInfoCommand, cvectorAddCommand, cvectorScaleCommand, cvectorShiftCommand,
 		exportLoRACommand, finetuneCommand,
@@ -235,9 +236,18 @@ func leftOver(c *command, arg string) error {
 	return e
 }
 
+// options returns the settings of a subcommand before any is given.
+func (c *command) options() *options {
+	o := defaultOptions()
+	if c.defaults != nil {
+		c.defaults(o)
+	}
+	return o
+}
+
 // settings puts defaults, config file, environment and command line together.
 func (e *env) settings(c *command, values []recorded, written []string) (*options, error) {
-	o := defaultOptions()
+	o := c.options()
 	onLine := argAssignments(values, written)
 	var list []assignment
 	if !c.noConfig {
@@ -251,7 +261,7 @@ func (e *env) settings(c *command, values []recorded, written []string) (*option
 				return nil, err
 			}
 			path := o.resumeConfig()
-			o = defaultOptions()
+			o = c.options()
 			o.config = path
 		}
 		o.stdin = e.stdin

@@ -36,7 +36,7 @@ func runMan(_ context.Context, e *env, _ *options, _ []string) error {
 			}
 			fmt.Fprintf(&b, ".SS %s\n", roff(g))
 			for _, f := range rows {
-				writeManFlag(&b, f)
+				writeManFlag(&b, c, f)
 			}
 		}
 	}
@@ -45,13 +45,13 @@ func runMan(_ context.Context, e *env, _ *options, _ []string) error {
 	return e.out.text(b.String())
 }
 
-func writeManFlag(b *strings.Builder, f *flagDef) {
+func writeManFlag(b *strings.Builder, c *command, f *flagDef) {
 	fmt.Fprintf(b, ".TP\n\\fB%s\\fR", roff(strings.Join(flagNames(f), ", ")))
 	if f.arg != "" {
 		fmt.Fprintf(b, " \\fI%s\\fR", roff(f.arg))
 	}
 	b.WriteString("\n" + roff(f.help))
-	if d := defaultText(f); d != "" {
+	if d := defaultText(c, f); d != "" {
 		fmt.Fprintf(b, " (default: %s)", roff(d))
 	}
 	if f.env != "" {

@@ -22,6 +22,7 @@ type options struct {
 	format          string // text, json or jsonl
 	requireComplete bool
 	tok             tokenizeOptions
+	media           mediaOptions
 	grammarFile     string
 	schemaFile      string
 
@@ -75,7 +76,7 @@ func defaultOptions() *options {
 		Params: p, overflow: "error", format: "text", recordsOptions: recordsOptions{ordered: true, maxErrors: -1, texts: 1},
 		scoreOptions: scoreOptions{chunks: -1}, chatOptions: chatOptions{reasoningFormat: "auto", reasoningEffort: "default"},
 		rpc: rpcOptions{host: "127.0.0.1", port: 50052}, logColors: "auto", given: map[string]level{}, places: map[string]string{}, stdin: strings.NewReader(""),
-		tok: defaultTokenize(), export: exportDefaults(), tune: tuneDefaults(),
+		tok: defaultTokenize(), media: mediaDefaults(), export: exportDefaults(), tune: tuneDefaults(),
 		imx: imatrixDefaults(), vectorFile: cvectorFileOptions{by: -1}, vector: cvectorDefaults(),
 	}
 }
@@ -180,6 +181,8 @@ func (o *options) finish(cmd string) error {
 		return o.finishTokenize()
 	case "imatrix":
 		return o.finishImatrix()
+	case "mtmd":
+		return o.finishMTMD()
 	}
 	return nil
 }

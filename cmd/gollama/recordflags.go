@@ -87,21 +87,12 @@ func (o *options) finishRecords() error {
 		return usagef("--resume needs the file that it goes on with").withHint("-o FILE")
 	case o.resume && o.dryRun:
 		return usagef("--resume and --dry-run: give one of them")
-	case o.resume && o.isSet("seed") && o.Sampling.Seed == engine.RandomSeed:
-		return usagef("--resume and --seed -1: what is there was made with another seed").withHint("give the number of the run before")
-	case o.isSet("seed") && o.Sampling.Seed == engine.RandomSeed:
-		o.Sampling.Seed = rand.Uint32()
-	case !o.isSet("seed"):
-		o.Sampling.Seed = 0 // a batch is to give the same twice, unless told otherwise
 	}
-	if o.shard != "" {
-		if n, err := strconv.Atoi(o.shard); err == nil && n < 1 {
-			return usagef("--shard: %d, want 1 or more", n)
-		} else if err != nil {
-			if _, err := pipeline.ParseShard(o.shard); err != nil {
-				return usagef("--shard: %s", err)
-			}
-		}
+	if err := o.batchSeed(); err != nil {
+		return err
+	}
+	if err := o.checkShard(); err != nil {
+		return err
 	}
 	for _, f := range []string{o.recordsFile, o.prefixFile} {
 		if toFile && sameFile(f, o.OutFile) {
@@ -110,6 +101,36 @@ func (o *options) finishRecords() error {
 		if _, err := os.Stat(f); f != "" && f != "-" && err != nil {
 			return &inputError{err: err}
 		}
+	}
+	return nil
+}
+
+// batchSeed sets the seed of a run that makes many texts.
+func (o *options) batchSeed() error {
+	switch {
+	case o.resume && o.isSet("seed") && o.Sampling.Seed == engine.RandomSeed:
+		return usagef("--resume and --seed -1: what is there was made with another seed").withHint("give the number of the run before")
+	case o.isSet("seed") && o.Sampling.Seed == engine.RandomSeed:
+		o.Sampling.Seed = rand.Uint32()
+	case !o.isSet("seed"):
+		o.Sampling.Seed = 0 // a batch is to give the same twice, unless told otherwise
+	}
+	return nil
+}
+
+// checkShard checks --shard as far as it can be without the environment.
+func (o *options) checkShard() error {
+	if o.shard == "" {
+		return nil
+	}
+	if n, err := strconv.Atoi(o.shard); err == nil {
+		if n < 1 {
+			return usagef("--shard: %d, want 1 or more", n)
+		}
+		return nil
+	}
+	if _, err := pipeline.ParseShard(o.shard); err != nil {
+		return usagef("--shard: %s", err)
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ type recordsRun struct {
 	readErr error // that ended the input early
 	total   int   // records of the input, 0 if not known
 	started time.Time
+
+	mediaSettings *mediaSettings // of mtmd
 }
 
 // runRecords is gollama run --records.

@@ -20,6 +20,8 @@ func TestMain(m *testing.M) {
 const (
 	storyModel  = "../../../shared/models/stories260K.gguf"
 	storyVector = "../../internal/cvector/testdata/llama-mean.gguf" // a control vector for it
+	// mediaFixtures has small projectors, text models for them, and media.
+	mediaFixtures = "../../../shared/fixtures/mtmd"
 )
 
 // hasEngine tells a build with cgo from one without.
@@ -34,6 +36,10 @@ func TestScripts(t *testing.T) {
 		t.Logf("scripts with a model are skipped: %v", err)
 		model = ""
 	}
+	fixtures, err := filepath.Abs(mediaFixtures)
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -44,6 +50,8 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			e.Setenv("M", filepath.Join(fixtures, "models"))
+			e.Setenv("P", filepath.Join(fixtures, "media"))
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
@@ -52,6 +60,9 @@ func TestScripts(t *testing.T) {
 				return model != "" && hasEngine(), nil
 			case "engine":
 				return hasEngine(), nil
+			case "media":
+				_, err := os.Stat(fixtures)
+				return err == nil && hasEngine(), nil
 			}
 			return false, nil
 		},

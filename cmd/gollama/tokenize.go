@@ -44,6 +44,9 @@ func tokenize(ctx context.Context, e *env, o *options, args []string) error {
 	if err := o.finish("tokenize"); err != nil {
 		return err
 	}
+	if err := o.finishTokenizeMedia(); err != nil {
+		return err
+	}
 	t := &o.tok
 	if !t.hasInput(o) && !t.vocab {
 		if term.IsTerminal(int(e.stdin.Fd())) {
@@ -56,6 +59,10 @@ func tokenize(ctx context.Context, e *env, o *options, args []string) error {
 		return err
 	}
 	defer l.close()
+	if o.hasMedia() {
+		run := &tokenizer{env: e, o: o, t: t, l: l}
+		return canceledBy(ctx, run.toText(func(w io.Writer) error { return run.tokenizeMedia(ctx, w) }))
+	}
 	m, err := tokens.Open(ctx, o.Model, map[string]tokens.Mode{"auto": tokens.Auto, "fast": tokens.Fast, "engine": tokens.ByEngine}[t.encoder])
 	if err != nil {
 		return canceledBy(ctx, err)
@@ -67,7 +74,8 @@ func tokenize(ctx context.Context, e *env, o *options, args []string) error {
 	if _, _, err := m.Ends(t.encoding()); err != nil {
 		return usagef("%s", err).withHint("--bos auto or --eos auto leaves it to the model")
 	}
-	run := &tokenizer{env: e, o: o, t: t, l: l, m: m}
+	run := &tokenizer{env: e, o: o, t: t, l: l, m: m, chat: &chatTokens{ctx: ctx, o: o}}
+	defer run.chat.close()
 	switch {
 	case t.vocab:
 		err = run.toText(run.dumpVocab)
@@ -163,6 +171,15 @@ type tokenizer struct {
 	l   *logging
 	m   *tokens.Model
 	sum summary
+
+	chat *chatTokens
+}
+
+// encoding returns how documents become ids.
+func (k *tokenizer) encoding() tokens.Options {
+	opt := k.t.encoding()
+	opt.Chat = k.chat.render
+	return opt
 }
 
 // summary is what went wrong or deserves a word, over all documents.

@@ -65,7 +65,7 @@ func tokenizeFlags() []flagDef {
 		flagDef{name: "lines", help: "each line is a document, without its newline", binding: yes(func(t *tokenizeOptions) *bool { return &t.lines })},
 		flagDef{name: "null", alias: []string{"-0"}, help: "each part that ends with a zero byte is a document", binding: yes(func(t *tokenizeOptions) *bool { return &t.null })},
 		flagDef{name: "jsonl", help: "each line is a JSON object with a document", binding: yes(func(t *tokenizeOptions) *bool { return &t.jsonl })},
-		flagDef{name: "field", arg: "NAME", help: "the text in a JSON object; a.b is b within a", binding: stringVar(str(func(t *tokenizeOptions) *string { return &t.field }))},
+		flagDef{name: "field", arg: "NAME", help: "the text in a JSON object; a.b is b within a; an array is taken for messages, which are written in the model's chat template", binding: stringVar(str(func(t *tokenizeOptions) *string { return &t.field }))},
 		flagDef{name: "escape", alias: []string{"-e"}, fixed: map[string]string{"--no-escape": "false"}, help: `replace \n, \r, \t, \\, \", \' and \xHH in the text of -p`, binding: boolVar(func(o o) *bool { return &o.Escape })},
 	)
 	rows = append(rows, inGroup(groupTokens,

@@ -19,7 +19,7 @@ import (
 // encode writes what the documents become in any format but bin.
 func (k *tokenizer) encode(ctx context.Context, w io.Writer) error {
 	out := &textOut{k: k, w: w}
-	run := &tokens.Run{Model: k.m, Input: k.input(), Options: k.t.encoding(), Jobs: k.t.jobs, Emit: out.emit}
+	run := &tokens.Run{Model: k.m, Input: k.input(), Options: k.encoding(), Jobs: k.t.jobs, Emit: out.emit}
 	switch {
 	case k.t.stats:
 		out.stats = &tokens.Stats{Counts: make([]int64, k.m.NTokens())}
@@ -270,7 +270,7 @@ func (k *tokenizer) toFile(ctx context.Context) error {
 		return nil
 	}
 	p := &packer{n: k.t.pack, emit: add}
-	run := &tokens.Run{Model: k.m, Input: k.input(), Options: k.t.encoding(), Jobs: k.t.jobs, Emit: func(b *tokens.Batch) error {
+	run := &tokens.Run{Model: k.m, Input: k.input(), Options: k.encoding(), Jobs: k.t.jobs, Emit: func(b *tokens.Batch) error {
 		for i := range b.Results {
 			r := &b.Results[i]
 			k.note(r)

@@ -1,0 +1,106 @@
+//go:build slow
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMTMDTexts300 is TestMTMDTexts for a folder of 300.
+func TestMTMDTexts300(t *testing.T) { checkMediaTexts(t, 300, 20) }
+
+// maxRSS runs mtmd and returns the most memory that it had, KiB.
+func maxRSS(t *testing.T, args ...string) int64 {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Args[0] = "gollama"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %.500s", err, out)
+	}
+	return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+}
+
+// TestMTMDMemory: 300 pictures take no more memory than 20, but for 5 %.
+func TestMTMDMemory(t *testing.T) {
+	dir := t.TempDir()
+	few, many := filepath.Join(dir, "few"), filepath.Join(dir, "many")
+	for d, n := range map[string]int{few: 20, many: 300} {
+		if err := os.Mkdir(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		pictures(t, d, n)
+	}
+	args := append(mediaArgs(t, "mmproj-internvl"), "--embd-cache", "1")
+	a, b := maxRSS(t, append(slices.Clone(args), "--dir", few)...), maxRSS(t, append(slices.Clone(args), "--dir", many)...)
+	t.Logf("20 pictures %d KiB, 300 %d KiB", a, b)
+	if float64(b) > 1.05*float64(a) {
+		t.Errorf("300 pictures take %d KiB, 20 take %d", b, a)
+	}
+}
+
+// TestMTMDInterrupted kills and interrupts a run over a folder at many moments; what --resume makes of the output is what
+// an uninterrupted run writes.
+func TestMTMDInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	pics := filepath.Join(dir, "pics")
+	if err := os.Mkdir(pics, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	pictures(t, pics, 60)
+	args := append(mediaArgs(t, "mmproj-mlp"), "--dir", pics, "--no-perf", "-n", "40")
+	want, _, code := gollama(t, args...)
+	if code != 0 {
+		t.Fatal(code)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, sig := range []os.Signal{os.Interrupt, os.Kill, syscall.SIGTERM, os.Kill, os.Interrupt, os.Kill, os.Interrupt, os.Kill} {
+		out := filepath.Join(dir, "out.jsonl")
+		_ = os.Remove(out)
+		_ = os.Remove(out + ".run.json")
+		cmd := exec.Command(self, append(slices.Clone(args), "-o", out)...)
+		cmd.Args[0] = "gollama"
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(150+100*i) * time.Millisecond)
+		_ = cmd.Process.Signal(sig)
+		err := cmd.Wait()
+		if sig == os.Interrupt && err != nil && cmd.ProcessState.ExitCode() != exitInterrupt {
+			t.Errorf("after %v: status %d, want %d", sig, cmd.ProcessState.ExitCode(), exitInterrupt)
+		}
+		part, err := os.ReadFile(out)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if whole := part[:bytes.LastIndexByte(part, '\n')+1]; sig != os.Kill && len(whole) != len(part) || !strings.HasPrefix(want, string(whole)) {
+			t.Errorf("after %v: %d bytes, which are not what the whole begins with", sig, len(part))
+		}
+		for _, line := range bytes.Split(bytes.TrimSuffix(part, []byte("\n")), []byte("\n")) {
+			if len(line) > 0 && sig != os.Kill && !json.Valid(line) {
+				t.Errorf("after %v: %.80s", sig, line)
+			}
+		}
+		if _, msg, code := gollama(t, append(slices.Clone(args), "-o", out, "--resume")...); code != 0 {
+			t.Fatalf("--resume: %d: %s", code, msg)
+		}
+		if got, err := os.ReadFile(out); err != nil || string(got) != want {
+			t.Errorf("after %v and --resume: %d bytes, want %d (%v)", sig, len(got), len(want), err)
+		}
+	}
+}

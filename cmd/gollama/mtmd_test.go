@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// visionFixtures are the projectors of images, with the context that a small picture needs.
+var visionFixtures = []string{"mmproj-mlp", "mmproj-mlp-2l", "nano-vision-llava16", "mmproj-internvl", "mmproj-gemma3", "mmproj-gemma4uv", "mmproj-pixtral", "mmproj-qwen2vl"}
+
+// mediaArgs are the flags for a projector of the fixtures and the text model that goes with it.
+func mediaArgs(t *testing.T, projector string) []string {
+	t.Helper()
+	text := "text-chat"
+	if strings.Contains(projector, "qwen2vl") {
+		text = "text-qwen2vl"
+	}
+	dir := filepath.Join(mediaFixtures, "models")
+	if _, err := os.Stat(dir); err != nil || !hasEngine() {
+		t.Skipf("no engine or no fixtures: %v", err)
+	}
+	return []string{"mtmd", "-m", filepath.Join(dir, text+".gguf"), "--mmproj", filepath.Join(dir, projector+".gguf"), "-p", "look", "--temp", "0", "-n", "8", "-q",
+		"-c", "1024", "-t", "1"}
+}
+
+// pictures writes n pictures of noise, each another, of sizes from 16 to 80 pixels, and returns their names in order.
+func pictures(t *testing.T, dir string, n int) []string {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var names []string
+	for i := range n {
+		img := image.NewRGBA(image.Rect(0, 0, 16+rng.IntN(64), 16+rng.IntN(64)))
+		base := [3]int{rng.IntN(256), rng.IntN(256), rng.IntN(256)}
+		for y := range img.Rect.Dy() {
+			for x := range img.Rect.Dx() {
+				img.Set(x, y, color.RGBA{uint8(base[0] + rng.IntN(40)), uint8(base[1] + x), uint8(base[2] + y), 255})
+			}
+		}
+		path := filepath.Join(dir, fmt.Sprintf("p%04d.png", i))
+		f, err := os.Create(path)
+		if err == nil {
+			if err = png.Encode(f, img); err == nil {
+				err = f.Close()
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, path)
+	}
+	return names
+}
+
+// mediaLine is what the tests read of a result.
+type mediaLine struct {
+	ID    int
+	Text  string
+	Cache struct{ Encodes int }
+	Media []struct {
+		Content string `json:"content_sha256"`
+	}
+}
+
+// mediaRunOf runs mtmd over files, in their order, and returns the lines by file, and how often the encoder ran.
+func mediaRunOf(t *testing.T, args, files []string, more ...string) (lines map[string]mediaLine, encodes int) {
+	t.Helper()
+	list := filepath.Join(t.TempDir(), "list")
+	var text strings.Builder
+	for i, f := range files {
+		fmt.Fprintf(&text, "{\"id\":%d,\"media\":%q}\n", i, f)
+	}
+	if err := os.WriteFile(list, []byte(text.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, msg, code := gollama(t, slices.Concat(args, []string{"--records", list}, more)...)
+	if code != 0 {
+		t.Fatalf("status %d: %s%.2000s", code, msg, out)
+	}
+	lines = map[string]mediaLine{}
+	for i, line := range strings.Split(strings.TrimSuffix(out, "\n"), "\n") {
+		var l mediaLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l.ID != i {
+			t.Fatalf("line %d: %v: %.200s", i, err, line)
+		}
+		if old, ok := lines[files[i]]; ok && old.Text != l.Text {
+			t.Errorf("%s: %q, and before %q", files[i], l.Text, old.Text)
+		}
+		lines[files[i]] = l
+		encodes += l.Cache.Encodes
+	}
+	if len(lines) == 0 {
+		t.Fatal("no lines")
+	}
+	return lines, encodes
+}
+
+// checkMediaTexts compares the texts of pictures in one process with those of a process each, for every projector: in any
+// order, with reuse and without. At least half of them must be texts of their own, else the test could not fail.
+func checkMediaTexts(t *testing.T, n, singles int) {
+	dir := t.TempDir()
+	files := pictures(t, dir, n)
+	back := slices.Clone(files)
+	slices.Reverse(back)
+	mixed := slices.Concat(files[n/2:], files[:n/2], files[:n/3])
+	for _, projector := range visionFixtures {
+		t.Run(projector, func(t *testing.T) {
+			args := mediaArgs(t, projector)
+			want, encodes := mediaRunOf(t, args, files)
+			distinct := map[string]bool{}
+			for _, l := range want {
+				distinct[l.Text] = true
+			}
+			t.Logf("%d pictures, %d texts, %d chunks encoded", n, len(distinct), encodes)
+			if len(distinct) < 2 {
+				t.Errorf("all pictures give the text %q", want[files[0]].Text)
+			}
+			for name, run := range map[string]struct {
+				files []string
+				more  []string
+			}{"backwards": {back, nil}, "mixed": {mixed, nil}, "no reuse": {files, []string{"--no-reuse"}}, "nothing ahead": {back, []string{"--prefetch", "0", "--no-reuse"}}} {
+				got, again := mediaRunOf(t, args, run.files, run.more...)
+				for f, l := range want {
+					if got[f].Text != l.Text {
+						t.Errorf("%s: %s gives %q, want %q", name, filepath.Base(f), got[f].Text, l.Text)
+					}
+				}
+				if name == "mixed" && again != encodes {
+					t.Errorf("%s: %d chunks encoded, want %d: a picture that comes again is not", name, again, encodes)
+				}
+			}
+			for _, f := range files[:singles] {
+				out, msg, code := gollama(t, append(slices.Clone(args), "--image", f)...)
+				if code != 0 || out != want[f].Text {
+					t.Errorf("%s alone: status %d, %q, want %q %s", filepath.Base(f), code, out, want[f].Text, msg)
+				}
+			}
+		})
+	}
+}
+
+func TestMTMDTexts(t *testing.T) { checkMediaTexts(t, 8, 2) }
+
+// TestMTMDSounds: two sounds that are the same for three quarters of their length share nothing.
+func TestMTMDSounds(t *testing.T) {
+	args := append(mediaArgs(t, "mmproj-gemma4ua"), "-c", "2048")
+	media := filepath.Join(mediaFixtures, "media")
+	a, b := filepath.Join(media, "tail-a.wav"), filepath.Join(media, "tail-b.wav")
+	lines, encodes := mediaRunOf(t, args, []string{a, b, a, b, a})
+	if lines[a].Media[0].Content == lines[b].Media[0].Content {
+		t.Error("the sounds have one hash")
+	}
+	if encodes != 2 {
+		t.Errorf("%d encodes, want 2", encodes)
+	}
+	for _, f := range []string{a, b} {
+		out, msg, code := gollama(t, append(slices.Clone(args), "--audio", f)...)
+		if code != 0 || out != lines[f].Text {
+			t.Errorf("%s alone: status %d, %q, want %q %s", filepath.Base(f), code, out, lines[f].Text, msg)
+		}
+	}
+}
+
+// TestMTMDOrientation: a photograph with an EXIF orientation has the pixels of one that was turned before; without
+// --exif it has those of the file.
+func TestMTMDOrientation(t *testing.T) {
+	args := mediaArgs(t, "mmproj-mlp")
+	media := filepath.Join(mediaFixtures, "media")
+	var files []string
+	for _, n := range []string{"1", "3", "6", "8"} {
+		files = append(files, filepath.Join(media, "exif-"+n+".jpg"))
+	}
+	turned, _ := mediaRunOf(t, args, files, "-n", "0")
+	ids := map[string]bool{}
+	for _, l := range turned {
+		ids[l.Media[0].Content] = true
+	}
+	as, _ := mediaRunOf(t, args, files, "-n", "0", "--no-exif")
+	for _, f := range files {
+		if as[f].Media[0].Content != turned[files[0]].Media[0].Content {
+			t.Errorf("%s with --no-exif is not the picture of orientation 1", f)
+		}
+	}
+	if len(ids) != 4 {
+		t.Errorf("%d pictures of 4 orientations", len(ids))
+	}
+}
+
+// TestMTMDBatchSizes: how a prompt is cut into batches changes no text of a causal projector.
+func TestMTMDBatchSizes(t *testing.T) {
+	files := pictures(t, t.TempDir(), 3)
+	for _, projector := range []string{"mmproj-mlp", "mmproj-qwen2vl"} {
+		args := mediaArgs(t, projector)
+		want, _ := mediaRunOf(t, args, files)
+		for _, b := range []string{"32", "512", "4096"} {
+			got, _ := mediaRunOf(t, args, files, "-b", b, "-ub", b)
+			for f, l := range want {
+				if got[f].Text != l.Text {
+					t.Errorf("%s -b %s: %s gives %q, want %q", projector, b, filepath.Base(f), got[f].Text, l.Text)
+				}
+			}
+		}
+	}
+}
