@@ -62,8 +62,8 @@ func TestWriteAndCheck(t *testing.T) {
 
 const whole = `Once upon a time, there was a little girl named Mia. The sun was shining, and the birds were singing. ` +
 	`There was only one thing that Mia wanted, and that was a friend. But the others were always too busy. ` +
-	`One day, she met a tall boy named Tom in the park. "Will you play with me?" asked Mia. ` +
-	`"Yes, I would love to play!" said Tom. They played pirates until the sun went down. And they lived happily ever after.`
+	`One day, she met a tall boy named Toby in the park. "Will you play with me?" asked Mia. ` +
+	`"Yes, I would love to play!" said Toby. They played pirates until the sun went down. And they lived happily ever after.`
 
 func TestCheckReport(t *testing.T) {
 	line := func(r record) string {

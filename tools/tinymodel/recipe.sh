@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 threads=${2:-2}
-gollama=$here/../../gollama
+gollama=$(cd "$here/../.." && pwd)/gollama
 
 make -C "$here/../.." build
 cd "$here/.."
@@ -23,9 +23,10 @@ go run ./tinymodel -n 400 -seed 2 -not "$out/stories.jsonl" -o "$out/heldout.jso
 if [ ! -e "$out/storyteller.gguf" ]; then
     resume=
     [ ! -e "$out/run" ] || resume=--resume
-    cd "$here" # model.yaml names the template beside it
-    "$gollama" finetune --init model.yaml --config train.yaml --data "$out/stories.jsonl" --val-data "$out/heldout.jsonl" \
-        --run-dir "$out/run" -t "$threads" $resume -o "$out/storyteller.gguf"
+    cp "$here/model.yaml" "$here/template.jinja" "$here/train.yaml" "$out"
+    cd "$out" # the model says with what command it was made: names without folders
+    "$gollama" finetune --init model.yaml --config train.yaml --data stories.jsonl --val-data heldout.jsonl \
+        --run-dir run -t "$threads" $resume -o storyteller.gguf
 fi
 
 cd "$here/.."

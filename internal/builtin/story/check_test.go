@@ -10,14 +10,14 @@ import (
 // Stories that nobody drew.
 const (
 	lostBall = `Once upon a time, there was a little girl named Mia. The sun was shining, and the birds were singing. ` +
-		`She had a red ball, as red as a cherry. But one day, the ball was gone. Mia wished to have it back. ` +
-		`She looked in the park, but it was not there. Then an old owl named Ben came along. ` +
-		`"Have you seen a red ball?" asked Mia. Together they found the ball by the pond, safe and sound. ` +
+		`She had a red ball, as red as a cherry. But one day, it was gone. Mia wished to have it back. ` +
+		`She looked in the park, but it was not there. Then an old owl named Toby came along. ` +
+		`"Have you seen something red?" asked Mia. Together they found it under a bush, safe and sound. ` +
 		`And they lived happily ever after.`
-	drySeed = `Long ago, a quiet robot named Otto lived behind the windmill. The sky was grey, and the trees were bare. ` +
-		`Otto had a seed and wanted to grow a tulip. He planted it in the garden. But the ground was as hard as stone. ` +
-		`Otto brought water every day, but it did not help. Otto counted the days on a wall. ` +
-		`One morning, the frost came, and the tulip was dead. Otto went home with tears in his eyes.`
+	drySeed = `Long ago, a quiet robot named Oscar lived behind the windmill. The sky was grey, and the trees were bare. ` +
+		`Oscar had a seed and wanted to grow a tulip. He planted it in the garden. But the ground was as hard as stone. ` +
+		`Oscar brought water every day, but it did not help. Oscar counted the days on a wall. ` +
+		`One morning, the frost came, and it was dead. Oscar went home with tears in his eyes.`
 )
 
 func TestParse(t *testing.T) {
@@ -26,12 +26,12 @@ func TestParse(t *testing.T) {
 		want       Story
 	}{
 		{"whole, happy", lostBall, Story{true, Happy, "Mia", "girl", "lost", "red"}},
-		{"whole, sad", drySeed, Story{true, Sad, "Otto", "robot", "seed", ""}},
-		{"spaces around", "\n  " + drySeed + " \n", Story{true, Sad, "Otto", "robot", "seed", ""}},
+		{"whole, sad", drySeed, Story{true, Sad, "Oscar", "robot", "seed", ""}},
+		{"spaces around", "\n  " + drySeed + " \n", Story{true, Sad, "Oscar", "robot", "seed", ""}},
 		{"cut in a word", lostBall[:200], Story{false, Happy, "Mia", "girl", "lost", "red"}},
 		{"cut in a name", "Once upon a time, there was a little girl named Mi", Story{false, Unclear, "", "girl", "", ""}},
 		{"cut before the mood", "Once upon a time, there was a little girl named Mia.", Story{false, Unclear, "Mia", "girl", "", ""}},
-		{"cut in the plot's first sentence", drySeed[:120], Story{false, Sad, "Otto", "robot", "", ""}},
+		{"cut in the plot's first sentence", drySeed[:120], Story{false, Sad, "Oscar", "robot", "", ""}},
 		{"one letter", "O", Story{false, Unclear, "", "", "", ""}},
 	} {
 		got, err := Parse(tt.text)
@@ -57,16 +57,14 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		{"other words", "It was a dark and stormy night.", "It was a dark and stormy", "In "},
 		{"wrong pronoun", replace("She looked", "He looked"), "He looked", "She"},
-		{"wrong name", replace("asked Mia", "asked Ben"), "Ben", "Mia"},
-		{"unknown name", replace("named Ben", "named Bob"), "Bob", "Ben"},
-		{"same name", replace("named Ben", "named Mia"), "Mia", ""},
-		{"boy's name for a girl", strings.Replace(lostBall, "Mia.", "Tom.", 1), "Tom.", "T"},
-		{"wrong thing", replace("the ball by", "the kite by"), "kite", "ball"},
-		{"wrong colour", replace("a red ball?", "a blue ball?"), "blue", "red"},
+		{"wrong name", replace("asked Mia", "asked Leo"), "Leo", "Mia"},
+		{"unknown name", replace("named Toby", "named Tony"), "Tony", "Toby"},
+		{"same name", replace("named Toby", "named Mia"), "Mia", ""},
+		{"boy's name for a girl", strings.Replace(lostBall, "Mia.", "Tom.", 1), "Tom.", "Mia"},
+		{"wrong colour", replace("something red?", "something blue?"), "blue", "red"},
 		{"a plum is not red", replace("as a cherry", "as a plum"), "plum", ""},
-		{"found where it was not", replace("by the pond", "in the park"), "park", ""},
 		{"sad in a happy story", replace("And they lived happily ever after.", "And they were sad for many years."), "", ""},
-		{"no obstacle", replace("But one day, the ball was gone. ", ""), "", ""},
+		{"no obstacle", replace("But one day, it was gone. ", ""), "", ""},
 		{"more after the end", lostBall + " Once upon a time", " Once upon a time", "the end"},
 		{"twice", replace("Mia wished to have it back. ", "Mia wished to have it back. Mia wished to have it back. "), "", ""},
 		{"two spaces", replace("asked Mia", "asked  Mia"), "", ""},
