@@ -56,10 +56,8 @@ bench-tokens: engine ## tokenizers side by side: ours, llama_tokenize, tiktoken-
 	$(GO) test ./internal/tokens -run '^$$' -bench 'Encode|Open|Run|ManyDocuments' -benchtime 3x
 	[ -z "$(TEXT)" ] || (cd tools && $(GO) run ./peers/tiktoken "$(abspath $(TEXT))")
 
-demo: ## print a story: make demo MODEL=path.gguf
-	@[ -n "$(MODEL)" ] || { echo "demo: error: no model is built in yet"; echo "hint: make demo MODEL=path/to/model.gguf"; exit 1; } >&2
-	@$(MAKE) --no-print-directory build
-	./gollama run -m "$(MODEL)" -p "Once upon a time" -n 64 --temp 0
+demo: build ## print a story of the built-in model, or of another: make demo MODEL=path.gguf
+	./gollama run -q $(if $(MODEL),-m "$(MODEL)") -p "Once upon a time" -n 200 --echo
 
 release: ## make dist/*.tar.gz for other machines, and try it without a compiler (ENGINE_CPU=x86-64-v3)
 	@tools/release.sh

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"gollama/internal/builtin"
 	"gollama/internal/completion"
 	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
@@ -31,7 +32,7 @@ type transcript struct {
 
 // saveTranscript writes a conversation to a file, which appears whole.
 func saveTranscript(e *env, o *options, path string, seed uint32, conv *completion.Conversation) error {
-	t := transcript{"transcript", version, ggml.BuildInfo().Pin, e.args, o.Model, seed, conv.Tools, conv.Messages}
+	t := transcript{"transcript", version, ggml.BuildInfo().Pin, e.args, builtin.Label(o.Model), seed, conv.Tools, conv.Messages}
 	data, err := json.MarshalIndent(t, "", "  ")
 	if err != nil {
 		return err

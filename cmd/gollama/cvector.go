@@ -100,8 +100,6 @@ func checkVector(o *options) error {
 		o.OutFile = "control_vector.gguf"
 	}
 	switch {
-	case o.Model == "":
-		return usagef("no model given").withHint("-m FILE.gguf")
 	case v.pairs != "" && (o.CVectorPositiveFile != "" || o.CVectorNegativeFile != ""):
 		return usagef("--pairs and --positive-file or --negative-file: give one kind of pairs")
 	case (o.CVectorPositiveFile == "") != (o.CVectorNegativeFile == ""):

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gollama/internal/builtin"
 	"gollama/internal/engine/ggml"
 	"gollama/internal/gguf"
 	"gollama/internal/imatrix"
@@ -145,8 +146,6 @@ func exportLoRA(ctx context.Context, e *env, o *options, _ []string) error {
 // checkExport checks what needs no file to be read.
 func checkExport(o *options) error {
 	switch x := &o.export; {
-	case o.Model == "":
-		return usagef("no model given").withHint("-m FILE.gguf")
 	case len(o.LoRAAdapters) == 0:
 		return usagef("no adapter given").withHint("--lora FILE, or --lora-scaled FILE:SCALE")
 	case o.OutFile == "-" && (x.verify > 0 || x.split != gguf.SplitLimits{}):
@@ -343,7 +342,7 @@ func (x *export) check(ctx context.Context) error {
 	if len(lost) > 0 {
 		x.l.warnf("quantization took away more than half of the update of %d of %d tensors, down to %.0f%% left in %s: --out-type f16 keeps it", len(lost), len(report), 100*max(worst, 0), lost[0])
 	}
-	out := exportReport{Type: "export-lora", Model: x.o.Model, Output: x.o.OutFile, OutType: x.o.export.outType.Name, Tensors: report}
+	out := exportReport{Type: "export-lora", Model: builtin.Label(x.o.Model), Output: x.o.OutFile, OutType: x.o.export.outType.Name, Tensors: report}
 	var verr error
 	if n := x.o.export.verify; n > 0 {
 		out.Verify, out.Bound, verr = x.verify(ctx, n)

@@ -93,8 +93,6 @@ func checkTune(o *options) error {
 	case o.Model == "" && t.init == "" && t.resume:
 		dir, _ := o.runDir()
 		return usagef("--resume: there is no run in %q", dir).withHint("--run-dir DIR is the folder of the run")
-	case o.Model == "" && t.init == "":
-		return usagef("no model given").withHint("-m FILE.gguf, or --init FILE.yaml for a new one")
 	case o.Model != "" && t.init != "":
 		return usagef("-m and --init: give one of them")
 	case t.init != "" && t.method != "full":

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"gollama/internal/builtin"
 	"gollama/internal/engine/ggml"
 	"gollama/internal/opt"
 )
@@ -173,6 +174,7 @@ func (t *tuning) openRun() error {
 	}
 	var text bytes.Buffer
 	o := *t.o
+	o.Model = builtin.Label(o.Model)
 	if o.tune.init != "" {
 		o.Model = "" // it is made of that
 	}

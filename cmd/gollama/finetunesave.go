@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"gollama/internal/builtin"
 	"gollama/internal/gguf"
 	"gollama/internal/lora"
 	"gollama/internal/opt/graph"
@@ -67,7 +68,7 @@ func (t *tuning) provenance() gguf.KVs {
 	fileType, _ := t.base.Uint("general.file_type")
 	return append(kvs,
 		gguf.KV{Key: "gollama.seed", Value: gguf.ValueOf(uint32(t.o.tune.seed))},
-		gguf.KV{Key: "gollama.base.file", Value: gguf.ValueOf(filepath.Base(t.o.Model))},
+		gguf.KV{Key: "gollama.base.file", Value: gguf.ValueOf(filepath.Base(builtin.Label(t.o.Model)))},
 		gguf.KV{Key: "gollama.base.sha256", Value: gguf.ValueOf(t.baseHash)},
 		gguf.KV{Key: "gollama.base.file_type", Value: gguf.ValueOf(uint32(fileType))},
 	)

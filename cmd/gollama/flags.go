@@ -250,7 +250,7 @@ func makeFlagTable() []flagDef {
 		flagDef{name: "json-schema-file", alias: []string{"-jf"}, arg: "FILE", def: "none", help: "read the schema from FILE", in: inRun, share: "grammar", binding: withReset(fileVar(func(o o) *string { return &o.schemaFile }), resetGrammar)},
 	)...)
 	rows = append(rows, inGroup(groupModel,
-		flagDef{name: "model", alias: []string{"-m"}, env: "LLAMA_ARG_MODEL", arg: "FILE", def: "none, must be given", help: "the GGUF file, or the first of a split model", in: inBoth, binding: fileVar(func(o o) *string { return &o.Model })},
+		flagDef{name: "model", alias: []string{"-m"}, env: "LLAMA_ARG_MODEL", arg: "FILE", def: builtinDefault, help: "the GGUF file, or the first of a split model", in: inBoth, binding: fileVar(func(o o) *string { return &o.Model })},
 		flagDef{name: "load-mode", alias: []string{"-lm"}, fixed: map[string]string{"--mmap": "mmap", "--no-mmap": "none", "--mlock": "mmap+mlock", "--direct-io": "dio", "-dio": "dio"}, env: "LLAMA_ARG_LOAD_MODE", arg: "MODE", help: "how the file is read: auto, none, mmap, mlock (keep in memory), mmap+mlock or dio", in: inRun,
 			binding: enumVar(func(o o) *engine.LoadMode { return &o.LoadMode }, engine.ParseLoadMode)},
 		flagDef{name: "lazy-mode", alias: []string{"-lzm"}, env: "LLAMA_ARG_LAZY_MODE", arg: "MODE", help: "read rows of very large tables on demand: on, off, or auto (tables above 4 GiB)", in: inRun,

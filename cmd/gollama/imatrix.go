@@ -115,8 +115,6 @@ func checkMeasuring(o *options) error {
 		return usagef("nothing to measure is given").withHint("-f FILE for a text, --records FILE for records")
 	case o.ShowStatistics && (data > 0 || len(o.InFiles) != 1):
 		return usagef("--show-statistics is for one --in-file and measures nothing").withHint("gollama imatrix stats FILE")
-	case data > 0 && o.Model == "":
-		return usagef("no model given").withHint("-m FILE.gguf")
 	case data > 0 && o.NCtx < 1:
 		return usagef("-c %d: want the tokens of a chunk, 1 or more", o.NCtx)
 	case o.OutFile == "-" && data > 0:

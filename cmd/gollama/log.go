@@ -181,6 +181,7 @@ func setupLogging(e *env, who string, o *options) (*logging, error) {
 	for _, w := range o.warnings {
 		m.message("warning", w)
 	}
+	l.sayBuiltin(o)
 	return l, nil
 }
 

@@ -157,7 +157,7 @@ func (e *env) report(who string, err error) {
 func (e *env) dispatch(ctx context.Context, who *string) error {
 	args := e.args[1:]
 	if len(args) == 0 || args[0] == "--" {
-		return usagef("no subcommand given").withHint("gollama run -m FILE -p TEXT")
+		return usagef("no subcommand given").withHint("gollama run -p TEXT")
 	}
 	if isHelp(args[0]) || args[0] == "help" {
 		return e.help(args)
@@ -193,6 +193,9 @@ func (e *env) dispatch(ctx context.Context, who *string) error {
 			return err
 		}
 		return writeConfig(e.out, c.name, o)
+	}
+	if err := o.useBuiltin(c); err != nil {
+		return err
 	}
 	return c.run(ctx, e, o, rest)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gollama/internal/builtin"
 	"gollama/internal/gguf"
 )
 
@@ -124,6 +125,9 @@ func readModelInfo(path string) (*modelInfo, error) {
 			return nil, err
 		}
 		m.Bytes += st.Size()
+	}
+	for i, p := range m.Paths {
+		m.Paths[i] = builtin.Label(p)
 	}
 	m.Architecture, _ = f.Str("general.architecture")
 	m.Name, _ = f.Str("general.name")

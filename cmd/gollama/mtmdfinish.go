@@ -23,9 +23,6 @@ func (o *options) finishMTMD() error {
 	if o.media.caps {
 		return o.finishCaps()
 	}
-	if o.Model == "" {
-		return usagef("no model given").withHint("-m FILE.gguf")
-	}
 	if o.isSet("prompt") && o.isSet("file") {
 		return usagef("-p and -f both give a prompt: give one of them")
 	}

@@ -48,6 +48,8 @@ type options struct {
 	vectorFile cvectorFileOptions
 	vector     cvectorOptions
 
+	builtinUnasked bool // the built-in model is used as no other was given
+
 	config      string
 	printConfig bool
 	modelInfo   bool

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"gollama/internal/builtin"
 	"gollama/internal/completion"
 	"gollama/internal/engine"
 	"gollama/internal/gguf"
@@ -117,7 +118,7 @@ func (r *recordsRun) open() error {
 
 // modelName is what results in OpenAI's form call the model.
 func modelName(path string) string {
-	name := filepath.Base(path)
+	name := filepath.Base(builtin.Label(path))
 	return name[:len(name)-len(filepath.Ext(name))]
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"gollama/internal/builtin"
 	"gollama/internal/completion"
 	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
@@ -21,14 +22,15 @@ import (
 
 var runCommand = &command{
 	name:     "run",
-	synopsis: "-m FILE [flags]",
+	synopsis: "[-m FILE] [flags]",
 	short:    "Turn a prompt into text with a GGUF model.",
 	long: `Reads a model and one prompt: from -p, from -f FILE, or from standard input when
 neither is given and it is no terminal. The prompt's bytes are used as they are.
 Writes the text that follows, and nothing else, to standard output. Messages go
-to standard error.
+to standard error. Without -m, a small model that is built in tells a story.
 
 Examples:
+  gollama run -p "Once upon a time"
   gollama run -m model.gguf -p "Once upon a time" -n 32
   gollama run -m model.gguf -f prompt.txt --temp 0 --format json -o answer.json
   echo "Once" | gollama run -m model.gguf -j '{"type":"boolean"}'
@@ -58,9 +60,6 @@ func init() { runCommand.run = run }
 func run(ctx context.Context, e *env, o *options, _ []string) (err error) {
 	if err := o.finish("run"); err != nil {
 		return err
-	}
-	if o.Model == "" {
-		return usagef("no model given").withHint("-m FILE.gguf")
 	}
 	if o.modelInfo {
 		return showModelInfo(e, o)
@@ -391,7 +390,7 @@ func (s *session) engine() completion.Engine[*engine.Context] {
 	info := s.model.Info()
 	return completion.Engine[*engine.Context]{
 		Vocab: s.model.Vocab(), Context: s.context, Sampler: s.sampler, LoadMS: s.loadMS,
-		Model:      completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size},
+		Model:      completion.Model{Path: builtin.Label(info.Path), Arch: info.Arch, Size: info.Size},
 		Speculator: s.guesser(), HasEncoder: info.HasEncoder, DecoderStart: info.DecoderStart,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"gollama/internal/builtin"
 	"gollama/internal/completion"
 	"gollama/internal/engine"
 )
@@ -115,7 +116,7 @@ func runScore(ctx context.Context, e *env, l *logging, o *options, dst *result) 
 		return canceledBy(ctx, err)
 	}
 	info := s.model.Info()
-	res := &scoreResult{Type: "score", Model: completion.Model{Path: info.Path, Arch: info.Arch, Size: info.Size}}
+	res := &scoreResult{Type: "score", Model: completion.Model{Path: builtin.Label(info.Path), Arch: info.Arch, Size: info.Size}}
 	score := s.scoreText
 	switch {
 	case info.HasEncoder:

@@ -122,8 +122,6 @@ func (o *options) finishTokenize() error {
 	}
 	compat := t.ids || t.showCount
 	switch {
-	case o.Model == "":
-		return usagef("no model given").withHint("-m FILE.gguf")
 	case o.promptGiven && (len(t.files) > 0 || t.filesFrom != "" || t.stdin):
 		return usagef("-p and a file both give text: give one of them")
 	case t.stdin && (len(t.files) > 0 || t.filesFrom != ""):
