@@ -267,7 +267,10 @@ func (m *measuring) measure(ctx context.Context) error {
 	if err := m.report(); err != nil {
 		return err
 	}
-	return m.coverage()
+	if n := m.source.failed; n > 0 {
+		err = &recordsError{fmt.Sprintf("%d records could not be measured", n)}
+	}
+	return errors.Join(m.coverage(), err)
 }
 
 // groups measures one group of pieces after the other.

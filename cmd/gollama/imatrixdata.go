@@ -240,9 +240,6 @@ func (s *imatrixSource) next(ctx context.Context) ([]imatrix.Piece, error) {
 		return nil, err
 	}
 	if len(s.current) == 0 {
-		if s.failed > 0 {
-			return nil, &recordsError{fmt.Sprintf("%d records could not be measured", s.failed)}
-		}
 		return nil, nil
 	}
 	if limit := s.m.o.imx.maxTokens; limit > 0 && s.m.o.imx.records == "" {

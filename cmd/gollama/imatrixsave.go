@@ -2,10 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -194,8 +192,5 @@ func checkOutFolder(path string) error {
 		return &writeError{fmt.Errorf("--output: %w", err)}
 	}
 	out.Abort()
-	if filepath.Base(path) == "." {
-		return &writeError{errors.New("--output: it is a folder")}
-	}
 	return nil
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -369,15 +371,19 @@ func writeCheck(e *env, o *options, r *imatrix.Report) error {
 	return e.out.text(b.String() + "\n")
 }
 
-// modelIdentity stands for a model file: a sum of the file or, of a split model, of its parts. "" if it cannot be read.
+// modelIdentity stands for a model file: its sum or, of a split model, the sum of those of its parts. "" if it cannot be
+// read.
 func modelIdentity(f *gguf.File) string {
-	id := ""
+	h := sha256.New()
 	for _, path := range f.Paths {
 		sum, err := sampleSum(path)
 		if err != nil {
 			return ""
 		}
-		id += sum
+		if len(f.Paths) == 1 {
+			return sum
+		}
+		h.Write([]byte(sum))
 	}
-	return id
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
