@@ -244,6 +244,9 @@ func callOf(t *testing.T, s *Session[*engine.Context], p engine.SamplingParams, 
 			return text, endable
 		}
 		text += string(v.Piece(id, true))
+		if done := strings.TrimSpace(text); len(text)-len(done) > 60 {
+			return done, endable // white space may follow a call for ever, says llama.cpp's grammar
+		}
 		if err := smpl.Accept(id, true); err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +261,7 @@ func callOf(t *testing.T, s *Session[*engine.Context], p engine.SamplingParams, 
 func TestTools(t *testing.T) {
 	for _, tt := range []struct{ template, begun string }{
 		{"Qwen-Qwen3-0.6B", "<tool_call>\n"}, {"meta-llama-Llama-3.1-8B-Instruct", "{"}, {"mistralai-Mistral-Nemo-Instruct-2407", "[TOOL_CALLS]"},
-		{"ibm-granite-granite-4.0", "<tool_call>\n"}, {"GLM-4.6", "<tool_call>"},
+		{"ibm-granite-granite-4.0", "<tool_call>\n"},
 	} {
 		chat, s, p := chatOn(t, tt.template)
 		for _, choice := range []string{"auto", "required", "only"} {
