@@ -108,13 +108,19 @@ func (o *options) finishMedia() error {
 	case o.ImageMinTokens > 0 && o.ImageMaxTokens > 0 && o.ImageMinTokens > o.ImageMaxTokens:
 		return usagef("--image-min-tokens %d is more than the %d of --image-max-tokens", o.ImageMinTokens, o.ImageMaxTokens)
 	}
-	if o.MMProj == "" && !o.NoMMProj && (many || len(o.Image) > 0) {
+	for _, path := range append([]string{o.MMProj}, o.Image...) {
+		if sameFile(o.OutFile, path) || sameFile(o.logFile, path) {
+			return usagef("%s would be replaced, and it is read", path)
+		}
+	}
+	if o.MMProj == "" && !o.NoMMProj && (many || o.interactive || len(o.Image) > 0) {
 		return o.findProjector()
 	}
 	return nil
 }
 
-// findProjector looks for the one file beside the model that can be its projector. In records there may be no media at all.
+// findProjector looks for the one file beside the model that can be its projector. In records and conversations there may be
+// no media at all.
 func (o *options) findProjector() error {
 	found, err := filepath.Glob(filepath.Join(globQuote(filepath.Dir(o.Model)), "mmproj*.gguf"))
 	if err != nil {
@@ -123,7 +129,7 @@ func (o *options) findProjector() error {
 	switch {
 	case len(found) == 1:
 		o.MMProj = found[0]
-	case o.recordsFile != "":
+	case o.recordsFile != "", o.interactive && len(o.Image) == 0:
 	case len(found) == 0:
 		return usagef("no projector given, and there is no mmproj*.gguf beside %s", o.Model).withHint("--mmproj FILE.gguf")
 	default:
