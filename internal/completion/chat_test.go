@@ -121,7 +121,7 @@ func TestChatAnswers(t *testing.T) {
 		if m.Content != tt.want || tt.prompt > 0 && r.Usage.PromptTokens != tt.prompt {
 			t.Errorf("%s: %q after %d tokens, want %q after %d", tt.template, m.Content, r.Usage.PromptTokens, tt.want, tt.prompt)
 		}
-		if n := len(slices.DeleteFunc(slices.Clone(s.cells), func(t engine.Token) bool { return t != 1 })); n != 1 {
+		if n := len(slices.DeleteFunc(slices.Clone(s.cells), func(c cell) bool { return c.token != 1 })); n != 1 {
 			t.Errorf("%s: %d BOS", tt.template, n)
 		}
 	}
