@@ -19,6 +19,8 @@ func (c *command) takesBuiltin() bool {
 // not given.
 func (o *options) useBuiltin(c *command) error {
 	switch {
+	case !c.takesBuiltin() && o.Model == builtin.Name:
+		return unpackTo(&o.Model, builtin.Model)
 	case !c.takesBuiltin():
 		return nil
 	case c == finetuneCommand && (o.tune.init != "" || o.Model == "" && o.tune.resume):

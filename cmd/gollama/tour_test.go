@@ -26,7 +26,7 @@ func tour(t *testing.T) string {
 	}
 	var lines []string
 	for line := range strings.SplitSeq(section, "\n") {
-		if command, ok := strings.CutPrefix(line, "    "); ok {
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
 			lines = append(lines, command)
 		}
 	}
@@ -87,8 +87,8 @@ func told(t *testing.T, lines string) (list []string) {
 func TestTour(t *testing.T) {
 	dir := withGollama(t)
 	out := shell(t, dir, tour(t))
-	if !strings.Contains(out, "The sky is blue.") || !strings.Contains(out, "\" upon\"\n") {
-		t.Errorf("no answer about the sky, or no token: %s", out)
+	if !strings.Contains(out, "The sky is blue.") || !strings.Contains(out, "\" upon\"\n") || !strings.Contains(out, "It is red.") {
+		t.Errorf("no answer about the sky or the picture, or no token: %s", out)
 	}
 	made, err := os.ReadFile(filepath.Join(dir, "stories.jsonl"))
 	if err != nil {
