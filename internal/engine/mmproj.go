@@ -146,10 +146,9 @@ func checkProjectorTensors(f *gguf.File) string {
 			return fmt.Sprintf("tensor %q is empty: %v", t.Name, t.Shape)
 		case t.Type.BlockSize() <= 1 && t.Type != gguf.TypeF32 && t.Type != gguf.TypeF16 && t.Type != gguf.TypeBF16:
 			return fmt.Sprintf("tensor %q: got the type %s, want floats", t.Name, t.Type)
-		case s[1] == 1 && s[2] == 1 && s[3] == 1 && t.Type != gguf.TypeF32 && !strings.HasSuffix(t.Name, "proj.weight"),
-			strings.Contains(t.Name, "position_embd") && t.Type != gguf.TypeF32 && t.Type != gguf.TypeF16:
+		case t.Type != gguf.TypeF32 && (strings.HasSuffix(t.Name, ".bias") || s[1] == 1 && s[2] == 1 && s[3] == 1):
 			return fmt.Sprintf("tensor %q: got the type %s, want f32", t.Name, t.Type)
-		case len(t.Shape) >= 3 && t.Type.BlockSize() > 1 && !strings.Contains(t.Name, "_exps"):
+		case len(t.Shape) >= 3 && (t.Type.BlockSize() > 1 || t.Type == gguf.TypeBF16) && !strings.Contains(t.Name, "_exps"):
 			return fmt.Sprintf("tensor %q: got the type %s, want f32 or f16", t.Name, t.Type)
 		}
 	}
@@ -374,12 +373,18 @@ func (m *modality) checkSizes() string {
 		}
 		return ""
 	}
+	return m.checkGrid()
+}
+
+// checkGrid compares an image's patches with the table of their positions.
+func (m *modality) checkGrid() string {
+	const table = "v.position_embd.weight"
 	size, patch := m.uint("image_size"), m.uint("patch_size")
 	if n := size / patch; n*n > 1<<16 {
 		return fmt.Sprintf("%s: got %d, and with patches of %d that is %d of them, want at most %d", m.key("image_size"), size, patch, n*n, 1<<16)
 	}
-	rows := m.dim(m.prefix+".position_embd.weight", 1)
-	want := 0
+	rows, want := m.dim(table, 1), 0
+	looked := true // up in the table; otherwise it is added as it is, for which there is no kernel but float32's
 	switch m.typ {
 	case "mlp", "mlp_norm", "ldp", "ldpv2", "adapter":
 		want = (size / patch) * (size / patch)
@@ -400,9 +405,16 @@ func (m *modality) checkSizes() string {
 			m.patch, m.merge = m.patch*m.merge, 1
 		}
 		want = 1
+	default:
+		looked = false
+	}
+	if k, ok := m.f.Tensor(table); ok {
+		if typ := m.f.Tensors[k].Type; typ != gguf.TypeF32 && !(looked && typ == gguf.TypeF16) {
+			return fmt.Sprintf("tensor %q: got the type %s, want f32", table, typ)
+		}
 	}
 	if rows < want {
-		return fmt.Sprintf("tensor %q: got %d rows, want %d", m.prefix+".position_embd.weight", rows, want)
+		return fmt.Sprintf("tensor %q: got %d rows, want %d", table, rows, want)
 	}
 	return ""
 }
