@@ -50,7 +50,7 @@ type Advice struct {
 	First    int     `json:"first_layer"`
 	Last     int     `json:"last_layer"`
 	Best     int     `json:"best_layer"`
-	Strength float64 `json:"strength"` // moves a text as far as from the negative mean to the positive one, all layers together
+	Strength float64 `json:"strength"` // adds in each layer as much as the two kinds lie apart there
 	Most     float64 `json:"most"`     // what is added is then half as long as the states themselves
 }
 
@@ -94,8 +94,9 @@ func (l *Layer) score() float64 {
 	return d * math.Max(q.SplitHalf, 0)
 }
 
-// advise picks the layer that separates best and those beside it that do about as well, and a strength for all of them
-// together; nil if nothing was held out.
+// advise picks the layer that separates best and those beside it that do about as well, and a strength for them; nil if
+// nothing was held out. Less than each layer's own contrast, such as one contrast for all layers together, is partly undone
+// by the layers above: with a story model of four layers it moved the share of happy stories from 50 % to 60 % and not to 98 %.
 func advise(layers []*Layer) *Advice {
 	best, area := -1, 0.0
 	for i, l := range layers {
@@ -120,18 +121,16 @@ func advise(layers []*Layer) *Advice {
 	for good(last + 1) {
 		last++
 	}
-	axis := layers[last].Direction
-	var along float64
-	sum := make([]float64, len(axis.Unit))
+	var strength float64
+	sum := make([]float64, len(layers[best].Written))
 	for _, l := range layers[first : last+1] {
 		w := widen(l.Written)
-		along += dot(w, axis.Unit)
+		if along := dot(w, l.Direction.Unit); along > 0 {
+			strength += l.Direction.Proj() / along
+		}
 		axpy(sum, 1, w)
 	}
-	a := &Advice{First: layers[first].Number, Last: layers[last].Number, Best: layers[best].Number}
-	if along > 0 {
-		a.Strength = axis.Proj() / along
-	}
+	a := &Advice{First: layers[first].Number, Last: layers[last].Number, Best: layers[best].Number, Strength: strength / float64(last-first+1)}
 	if n := norm(sum); n > 0 {
 		a.Most = layers[last].Length / 2 / n
 	}
