@@ -216,7 +216,7 @@ func (x *vectoring) load(ctx context.Context) (err error) {
 func (x *vectoring) tokenize() (prompts []cvector.Prompt, err error) {
 	var tmpl cvector.Template
 	if slices.ContainsFunc(x.pairs, cvector.Pair.HasMessages) {
-		t, err := engine.NewChatTemplate(x.model, engine.ChatTemplateOptions{})
+		t, err := x.template()
 		if err != nil {
 			return nil, err
 		}
@@ -231,6 +231,23 @@ func (x *vectoring) tokenize() (prompts []cvector.Prompt, err error) {
 		x.l.warnf("%d of %d pairs are left out: both sides are the same tokens, the first in %s", x.same, len(x.pairs), same[0].Where)
 	}
 	return prompts, nil
+}
+
+// template opens the chat template of the flags, or the model's.
+func (x *vectoring) template() (*engine.ChatTemplate, error) {
+	f, err := gguf.OpenModel(x.o.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	t, none, err := x.o.template(f)
+	if err != nil {
+		return nil, err
+	}
+	if none {
+		return nil, usagef("--chat-template none: messages need a template").withHint("write the pairs as texts")
+	}
+	return engine.NewChatTemplate(x.model, t)
 }
 
 // blocks returns the blocks, from 0, whose outputs are read.

@@ -37,7 +37,7 @@ func cvectorDefaults() cvectorOptions {
 var sharedWithCVector = []string{"model", "lora", "lora-scaled", "ctx-size", "batch-size", "ubatch-size", "flash-attn", "cache-type-k", "cache-type-v",
 	"kv-offload", "load-mode", "check-tensors", "override-kv", "repack", "no-host", "threads", "threads-batch", "cpu-mask", "cpu-range", "cpu-strict", "prio",
 	"poll", "numa", "n-gpu-layers", "device", "split-mode", "tensor-split", "main-gpu", "fit", "fit-target", "fit-ctx", "op-offload", "override-tensor",
-	"cpu-moe", "n-cpu-moe", "n-cpu-ffn", "rpc", "rope-scaling", "rope-scale", "quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix",
+	"cpu-moe", "n-cpu-moe", "n-cpu-ffn", "rpc", "rope-scaling", "rope-scale", "chat-template", "chat-template-file", "quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix",
 	"log-timestamps", "config", "print-config"}
 
 // withoutEffectOnVector are the flags that leave the vector as it is: they are not in its command line, so that equal
