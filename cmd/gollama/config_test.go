@@ -165,7 +165,7 @@ func TestPrintConfig(t *testing.T) {
 		if b.String() != c.String() {
 			t.Fatalf("printed, read and printed again:\n%s\nwant\n%s", c.String(), b.String())
 		}
-		a.given, again.given, a.places, again.places = nil, nil, nil, nil
+		a.given, again.given, a.places, again.places, a.stdin, again.stdin = nil, nil, nil, nil, nil, nil
 		a.Sampling.UserSamplingConfig, again.Sampling.UserSamplingConfig = 0, 0
 		if !reflect.DeepEqual(a, again) {
 			t.Fatalf("got %+v\nwant %+v", again, a)
