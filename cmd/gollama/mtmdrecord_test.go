@@ -185,11 +185,11 @@ func TestListDir(t *testing.T) {
 			t.Errorf("%+v: %q, left out %v, error %v, want %q, %v", tt.m, got, left, err, tt.want, tt.left)
 		}
 	}
-	files, left, err := listDir(&mediaOptions{dir: dir, order: "mtime", glob: "[ab]*"}, both)
+	files, _, err := listDir(&mediaOptions{dir: dir, order: "mtime", glob: "[ab]*"}, both)
 	if err != nil || len(files) != 2 || files[0].id != "a, 1.JPG" {
 		t.Errorf("by mtime: %v, %v", files, err)
 	}
-	files, left, err = listDir(&mediaOptions{dir: dir, order: "name", recursive: true}, &engine.ProjectorInfo{Vision: true})
+	files, left, err := listDir(&mediaOptions{dir: dir, order: "name", recursive: true}, &engine.ProjectorInfo{Vision: true})
 	if err != nil || len(files) != 6 || left[".wav"] != 1 {
 		t.Errorf("for a projector of images: %v, left out %v, %v", files, left, err)
 	}

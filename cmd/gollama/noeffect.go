@@ -1,6 +1,9 @@
 package main
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
 // ofSampler names the sampler that each setting is for.
 var ofSampler = map[string]string{
@@ -19,14 +22,17 @@ func (o *options) warnNoEffect() {
 	for _, s := range o.Sampling.Samplers {
 		chain = append(chain, s.String())
 	}
+	defaults := defaultOptions()
 	for i := range flagTable {
-		name := flagTable[i].name
-		if s := ofSampler[name]; s != "" && o.isSet(name) && !slices.Contains(chain, s) && o.Sampling.Mirostat == 0 {
-			warn(name, s+" is not in --samplers")
+		f := &flagTable[i]
+		if !o.isSet(f.name) || f.get == nil || reflect.DeepEqual(f.get(o), f.get(defaults)) {
+			continue // a printed config sets everything
 		}
-	}
-	// llama.cpp computes the factor itself then (llama-context.cpp).
-	if o.isSet("yarn-attn-factor") && o.YarnExtFactor != 0 {
-		warn("yarn-attn-factor", "it is for --yarn-ext-factor 0")
+		switch s := ofSampler[f.name]; {
+		case s != "" && !slices.Contains(chain, s) && o.Sampling.Mirostat == 0:
+			warn(f.name, s+" is not in --samplers")
+		case f.name == "yarn-attn-factor" && o.YarnExtFactor != 0: // llama.cpp computes it itself then (llama-context.cpp)
+			warn(f.name, "it is for --yarn-ext-factor 0")
+		}
 	}
 }

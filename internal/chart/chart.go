@@ -173,7 +173,9 @@ func (p *Panel) series(on canvas, s Series, x, y scale, c color.RGBA) {
 		if s.Line && last >= 0 {
 			on.line(x.at(s.X[last]), y.at(s.Y[last]), x.at(s.X[i]), y.at(s.Y[i]), 2, c)
 		}
-		on.dot(x.at(s.X[i]), y.at(s.Y[i]), 2.5, c)
+		if !s.Line || len(s.X) < 100 { // on a dense line they would be a band
+			on.dot(x.at(s.X[i]), y.at(s.Y[i]), 2.5, c)
+		}
 		last = i
 	}
 }

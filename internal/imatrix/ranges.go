@@ -82,7 +82,7 @@ func parseRanges(list []string) (Ranges, error) {
 	for _, text := range list {
 		hash, spans, ok := strings.Cut(text, ":")
 		if !ok || hash == "" {
-			return nil, fmt.Errorf("%.60q: want HASH:FROM-TO,...", text)
+			return nil, fmt.Errorf("%.60q: want HASH:FROM-TO and more such spans with commas between", text)
 		}
 		if r[hash] != nil {
 			return nil, fmt.Errorf("data %.60q is there twice", hash)

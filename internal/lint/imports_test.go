@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"internal/imatrix":    tools,
 	"internal/cvector":    append([]string{"internal/chart"}, tools...),
 	"internal/lora":       tools,
-	"internal/opt":        append([]string{"internal/opt/"}, tools...),
+	"internal/opt":        append([]string{"internal/opt/", "internal/chart"}, tools...),
 	"internal/builtin":    append([]string{"internal/builtin/"}, tools...),
 
 	// training: what a step computes knows nothing of where examples come from but their form

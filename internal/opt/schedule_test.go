@@ -96,7 +96,7 @@ func TestLossCurve(t *testing.T) {
 		t.Fatal(err)
 	}
 	img, err := png.Decode(bytes.NewReader(b))
-	if err != nil || img.Bounds().Dx() != 768 || img.Bounds().Dy() != 480 {
+	if err != nil || img.Bounds().Dx() < 400 || img.Bounds().Dy() < 300 {
 		t.Errorf("%v, size %v", err, img.Bounds())
 	}
 	svg, err := os.ReadFile(filepath.Join(dir, "loss.svg"))
@@ -130,8 +130,10 @@ func FuzzState(f *testing.F) {
 			t.Error("a checkpoint without files was taken")
 		}
 		if reports, err := Reports(dir); err == nil {
-			if _, _, err := lossCurve(reports); err != nil {
-				t.Errorf("loss curve: %v", err)
+			if c, ok := lossCurve(reports); ok {
+				if _, err := c.PNG(); err != nil {
+					t.Errorf("loss curve: %v", err)
+				}
 			}
 		}
 	})
