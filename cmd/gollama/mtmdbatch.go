@@ -84,8 +84,6 @@ func (b *mediaBatch) readBatchPrompt(ctx context.Context) (err error) {
 		return err
 	case o.promptGiven || o.PromptFile != "":
 		return readPrompt(ctx, b.e, b.l, o)
-	case o.recordsFile == "":
-		return usagef("no prompt given").withHint(`-p TEXT, -f FILE or --prompt-template; -p "" asks nothing`)
 	}
 	return nil
 }

@@ -38,6 +38,9 @@ func (o *options) finishMTMD() error {
 			return err
 		}
 	}
+	if o.mediaBatch() && o.recordsFile == "" && o.media.template == "" && !o.promptGiven && o.PromptFile == "" {
+		return usagef("no prompt given").withHint(`-p TEXT, -f FILE or --prompt-template; -p "" asks nothing`)
+	}
 	text := o.format == "text" && !o.mediaBatch()
 	if o.logprobs > 0 && text {
 		return usagef("--logprobs needs a format that can show them").withHint("add --format json")

@@ -59,7 +59,7 @@ var (
 	notInMTMD = []string{"model-info", "json", "conversation", "single-turn", "messages"}
 	// What llama-mtmd-cli has and gollama refuses.
 	refusedInMTMD = []string{"model-url", "docker-repo", "hf-repo", "hf-file", "hf-token", "cache-list", "version", "list-devices", "completion-bash",
-		"backend-sampling", "defrag-thold", "spec-draft-type-k", "spec-draft-type-v"}
+		"backend-sampling", "defrag-thold"}
 )
 
 // shareWithMTMD adds mtmd to the rows of flags that it shares with run.
@@ -78,6 +78,7 @@ func shareWithMTMD(rows []flagDef) {
 
 // mtmdFlags are the flags of gollama mtmd alone.
 func mtmdFlags() []flagDef {
+	const noDraft = "a draft model does not see media: leave it out"
 	rows := inGroup(groupMedia, mediaFlags()...)
 	rows = append(rows, inGroup(groupFiles, fileFlags()...)...)
 	refuse := func(name, arg, env, hint string, alias ...string) {
@@ -88,6 +89,8 @@ func mtmdFlags() []flagDef {
 	refuse("video-fps", "N", "LLAMA_ARG_VIDEO_FPS", noVideo)
 	refuse("video-timestamp-interval", "N", "LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL", noVideo)
 	refuse("video-ffmpeg-dir", "DIR", "LLAMA_ARG_VIDEO_FFMPEG_DIR", noVideo)
+	refuse("spec-draft-type-k", "TYPE", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", noDraft, "-ctkd", "--cache-type-k-draft")
+	refuse("spec-draft-type-v", "TYPE", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", noDraft, "-ctvd", "--cache-type-v-draft")
 	refuse("keep", "N", "", noMediaDrop)
 	refuse("on-overflow", "ACTION", "", noMediaDrop, "--context-shift", "--no-context-shift")
 	refuse("parallel", "N", "LLAMA_ARG_N_PARALLEL", "one text is made at a time; --shard I/N gives each of N processes its part", "-np")
