@@ -26,8 +26,10 @@ func tour(t *testing.T) string {
 	}
 	var lines []string
 	for line := range strings.SplitSeq(section, "\n") {
-		if command, ok := strings.CutPrefix(line, "$ "); ok {
-			lines = append(lines, command)
+		for _, mark := range []string{"$ ", "> "} {
+			if command, ok := strings.CutPrefix(line, mark); ok {
+				lines = append(lines, command)
+			}
 		}
 	}
 	return strings.Join(lines, "\n")

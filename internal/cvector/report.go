@@ -207,7 +207,7 @@ func (r *Report) String() string {
 			num(l.SplitHalf, "%10.3f", 10), l.Norm, 100*l.Relative, l.CosMean, l.Residual)
 	}
 	if a := r.Recommended; a != nil {
-		fmt.Fprintf(&b, "recommended: layers %d to %d (best %d), strength %.2g, at most %.2g\n", a.First, a.Last, a.Best, a.Strength, a.Most)
+		fmt.Fprintf(&b, "recommended: layers %d to %d (best %d), strength %.2g; from %.2g on, more than half of a state is the vector\n", a.First, a.Last, a.Best, a.Strength, a.Most)
 	}
 	return b.String()
 }
