@@ -273,10 +273,8 @@ func TestImatrixPeers(t *testing.T) {
 		sameEstimate(t, stdout, want)
 		if !slices.Contains(tt.args, "--process-output") {
 			want := ""
-			for range 20 { // llama.cpp's logger may lose its last lines
-				if want = finalEstimate.FindString(peer(t, dir, "llama-perplexity", args...)); want != "" {
-					break
-				}
+			for i := 0; want == "" && i < 20; i++ { // llama.cpp's logger may lose its last lines
+				want = finalEstimate.FindString(peer(t, dir, "llama-perplexity", args...))
 			}
 			sameEstimate(t, stdout, want)
 		}

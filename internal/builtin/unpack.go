@@ -58,7 +58,7 @@ func same(path, text string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() //nolint:errcheck // only read from
+	defer func() { _ = f.Close() }() // only read from
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := io.ReadFull(f, buf)
