@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"gollama/internal/builtin"
 	"gollama/internal/cvector"
 	"gollama/internal/engine"
 	"gollama/internal/engine/ggml"
@@ -304,7 +305,7 @@ func (x *vectoring) generate(ctx context.Context) error {
 	info := x.model.Info()
 	x.vector = cvector.VectorOf(x.layers, info.Arch, info.NLayer-1)
 	x.vector.Keys = x.keys()
-	x.report = &cvector.Report{Type: "cvector", Model: x.o.Model, Arch: info.Arch, Pairs: len(x.prompts), Same: x.same, Method: v.method.String(),
+	x.report = &cvector.Report{Type: "cvector", Model: builtin.Label(x.o.Model), Arch: info.Arch, Pairs: len(x.prompts), Same: x.same, Method: v.method.String(),
 		Scale: v.scale.String(), Token: v.token.String(), LayerBase: v.convention, Warnings: []string{}}
 	if v.validate && len(x.prompts) > 1 {
 		x.report.Folds = min(cvector.Folds, len(x.prompts))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -105,6 +106,17 @@ func TestTour(t *testing.T) {
 	}
 	if len(stories) != 64 || grammatical < 55 {
 		t.Errorf("%d stories, %d of them grammatical, want 64 and 55", len(stories), grammatical)
+	}
+	// What is written names the model and not where it was put for llama.cpp.
+	shell(t, dir, "gollama cvector-generate -q --positive-file happy.txt --negative-file sad.txt -o h.gguf --report report.json")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if b, err := os.ReadFile(filepath.Join(dir, f.Name())); f.Type().IsRegular() && (err != nil || bytes.Contains(b, []byte("/proc/self"))) {
+			t.Errorf("%s holds the name of the model's memory file (%v)", f.Name(), err)
+		}
 	}
 	const ending = " Then they all ate pancakes."
 	ask := "for i in $(seq 16); do echo '{\"prompt\":\"Once upon a time\"}'; done | gollama run --records - -n 250 -q "
