@@ -86,31 +86,19 @@ func cvectorFlags() []flagDef {
 }
 
 func vectorLayersVar() binding {
-	return binding{kind: kindString, set: func(o *options, s string) error {
-		if s == "all" {
-			o.vector.first, o.vector.last = 0, 0
-			return nil
-		}
+	return spanVar(func(o *options) (*int, *int) { return &o.vector.first, &o.vector.last }, func(s string) (first, last int, err error) {
 		a, b, ok := strings.Cut(s, "-")
 		if !ok {
 			b = a
 		}
-		first, err := parseInt(a, 1, 1e5)
+		if first, err = parseInt(a, 1, 1e5); err == nil {
+			last, err = parseInt(b, first, 1e5)
+		}
 		if err != nil {
-			return fmt.Errorf("%w; want A-B or all", err)
+			return 0, 0, fmt.Errorf("%w; want A-B or all", err)
 		}
-		last, err := parseInt(b, first, 1e5)
-		if err != nil {
-			return fmt.Errorf("%w; want A-B or all", err)
-		}
-		o.vector.first, o.vector.last = first, last
-		return nil
-	}, get: func(o *options) any {
-		if o.vector.last == 0 {
-			return nil
-		}
-		return fmt.Sprintf("%d-%d", o.vector.first, o.vector.last)
-	}}
+		return first, last, nil
+	})
 }
 
 func vectorPlotVar() binding {

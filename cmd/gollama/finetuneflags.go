@@ -156,33 +156,43 @@ func methodFlags() []flagDef {
 }
 
 func layersVar() binding {
-	return binding{kind: kindString, set: func(o *options, s string) error {
-		if s == "all" {
-			o.tune.first, o.tune.last = 0, 0
-			return nil
-		}
+	return spanVar(func(o *options) (*int, *int) { return &o.tune.first, &o.tune.last }, func(s string) (first, last int, err error) {
 		a, b, ok := strings.Cut(s, "-")
 		if !ok {
-			return fmt.Errorf("%q: want A-B or all", s)
+			return 0, 0, fmt.Errorf("%q: want A-B or all", s)
 		}
-		first, err := parseInt(a, 0, 1e5)
-		if err != nil {
-			return err
+		if first, err = parseInt(a, 0, 1e5); err != nil {
+			return 0, 0, err
 		}
-		last, err := parseInt(b, 0, 1e5)
+		last, err = parseInt(b, 0, 1e5)
 		switch {
 		case err != nil:
-			return err
+			return 0, 0, err
 		case last < first || last == 0:
-			return fmt.Errorf("the range %d to %d is empty or ends at layer 0", first, last)
+			return 0, 0, fmt.Errorf("the range %d to %d is empty or ends at layer 0", first, last)
 		}
-		o.tune.first, o.tune.last = first, last
+		return first, last, nil
+	})
+}
+
+// spanVar binds a range of layers that parse reads. It is kept in two numbers, of which the last is 0 for "all".
+func spanVar(span func(o *options) (first, last *int), parse func(s string) (first, last int, err error)) binding {
+	return binding{kind: kindString, set: func(o *options, s string) (err error) {
+		a, b := 0, 0
+		if s != "all" {
+			if a, b, err = parse(s); err != nil {
+				return err
+			}
+		}
+		first, last := span(o)
+		*first, *last = a, b
 		return nil
 	}, get: func(o *options) any {
-		if o.tune.last == 0 {
+		first, last := span(o)
+		if *last == 0 {
 			return nil
 		}
-		return fmt.Sprintf("%d-%d", o.tune.first, o.tune.last)
+		return fmt.Sprintf("%d-%d", *first, *last)
 	}}
 }
 
