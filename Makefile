@@ -6,7 +6,7 @@ FUZZTIME ?= 10m
 TEXT    ?= $(wildcard ../shared/data/war-and-peace.txt)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Our own pages and the C++ runtime are in the binary; only libc stays outside.
-LDFLAGS := -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
+LDFLAGS := $(STRIP) -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
 
 .DEFAULT_GOAL := help
 .PHONY: help setup engine build test test-nocgo lint bench bench-tokens peers demo release check-long clean

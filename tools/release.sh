@@ -22,16 +22,15 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 # A checkout of its own, so that this one keeps its engine.
 git clone -q "$top" "$tmp/src"
-(cd "$tmp/src" && ENGINE_CPU=$cpu tools/engine/build.sh &&
-    go build -trimpath -ldflags "-s -w -X main.version=$version $(sed -n 's/^LDFLAGS := .*\(-extldflags .*\)$/\1/p' Makefile)" -o "$tmp/gollama" ./cmd/gollama) ||
+ENGINE_CPU=$cpu make -s -C "$tmp/src" build VERSION="$version" STRIP="-s -w" ||
     die "the build failed"
 
 out=$tmp/$name
 mkdir -p "$out/share/man/man1" "$out/share/completions"
-cp "$tmp/gollama" README.md CHANGELOG.md LICENSE THIRD_PARTY_NOTICES SECURITY.md "$out"
+cp "$tmp/src/gollama" README.md CHANGELOG.md LICENSE THIRD_PARTY_NOTICES SECURITY.md "$out"
 cp -R docs "$out/docs"
-"$tmp/gollama" man >"$out/share/man/man1/gollama.1"
-for shell in bash zsh fish; do "$tmp/gollama" completion $shell >"$out/share/completions/gollama.$shell"; done
+"$tmp/src/gollama" man >"$out/share/man/man1/gollama.1"
+for shell in bash zsh fish; do "$tmp/src/gollama" completion $shell >"$out/share/completions/gollama.$shell"; done
 
 tools/release_test.sh "$out/gollama"
 
