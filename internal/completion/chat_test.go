@@ -19,19 +19,7 @@ func chatOn(t *testing.T, template string) (*Chat, *Session[*engine.Context], en
 	t.Helper()
 	p := engine.DefaultParams()
 	p.Model, p.NCtx, p.Warmup, p.Sampling.Temp, p.CPUParams.NThreads = stories, 4096, false, 0, 1
-	if _, err := os.Stat(stories); err != nil {
-		t.Skipf("%v: this test reads the shared model", err)
-	}
-	m, err := engine.LoadModel(t.Context(), &p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
-	c, err := engine.NewContext(m, &p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	m, c := openWith(t, &p)
 	chat := &Chat{Vocab: m.Vocab(), ChatSettings: ChatSettings{ReasoningFormat: "auto", Budget: -1}}
 	if template != "" {
 		source := template
@@ -40,6 +28,7 @@ func chatOn(t *testing.T, template string) (*Chat, *Session[*engine.Context], en
 		} else if !strings.Contains(template, "{") && !slices.Contains(engine.BuiltinChatTemplates(), template) {
 			t.Skipf("the engine's templates are not there: %v", err)
 		}
+		var err error
 		if chat.Template, err = engine.NewChatTemplate(m, engine.ChatTemplateOptions{Source: source}); err != nil {
 			t.Fatal(err)
 		}

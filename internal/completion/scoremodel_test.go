@@ -13,22 +13,29 @@ import (
 // openScorer makes a scorer over the story model.
 func openScorer(t *testing.T, parallel, nCtx int) (*Scorer[*engine.Context], *engine.Model) {
 	t.Helper()
+	p := engine.DefaultParams()
+	p.Model, p.NParallel, p.NCtx, p.Warmup, p.KVUnified, p.CPUParams.NThreads = stories, parallel, parallel*nCtx, false, false, 1
+	m, c := openWith(t, &p)
+	return NewScorer(c), m
+}
+
+// openWith opens the story model as p says, or skips.
+func openWith(t *testing.T, p *engine.Params) (*engine.Model, *engine.Context) {
+	t.Helper()
 	if _, err := os.Stat(stories); err != nil {
 		t.Skipf("%v: this test reads the shared model", err)
 	}
-	p := engine.DefaultParams()
-	p.Model, p.NParallel, p.NCtx, p.Warmup, p.KVUnified, p.CPUParams.NThreads = stories, parallel, parallel*nCtx, false, false, 1
-	m, err := engine.LoadModel(t.Context(), &p)
+	m, err := engine.LoadModel(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	c, err := engine.NewContext(m, &p)
+	c, err := engine.NewContext(m, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return NewScorer(c), m
+	return m, c
 }
 
 // Every row of the shim against the float64 sum over the same logits: 1e-6, as its exponentials are float32.
