@@ -120,6 +120,11 @@ func canonical(cmd string, args []string) (out, written []string, help bool, err
 
 // unknownFlag names the flag that the user may have meant.
 func unknownFlag(cmd string, m map[string]spelling, name string) *usageError {
+	if s, ok := lookup(spellings("run"), name); ok {
+		if why := hintElsewhere(cmd, s.flag); why != "" {
+			return usagef("%s: not supported", name).withHint("%s", why)
+		}
+	}
 	e := usagef("unknown flag %s", name)
 	if near := nearest(m, name); near != "" {
 		return e.withHint("did you mean %s?", near)

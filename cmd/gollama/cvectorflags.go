@@ -36,14 +36,15 @@ func cvectorDefaults() cvectorOptions {
 // sharedWithCVector are the flags of run that mean the same here.
 var sharedWithCVector = []string{"model", "lora", "lora-scaled", "ctx-size", "batch-size", "ubatch-size", "flash-attn", "cache-type-k", "cache-type-v",
 	"kv-offload", "load-mode", "check-tensors", "override-kv", "repack", "no-host", "threads", "threads-batch", "cpu-mask", "cpu-range", "cpu-strict", "prio",
-	"poll", "numa", "n-gpu-layers", "device", "split-mode", "tensor-split", "main-gpu", "fit", "fit-target", "fit-ctx", "op-offload", "override-tensor",
-	"cpu-moe", "n-cpu-moe", "n-cpu-ffn", "rpc", "rope-scaling", "rope-scale", "chat-template", "chat-template-file", "quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix",
+	"poll", "cpu-mask-batch", "cpu-range-batch", "cpu-strict-batch", "prio-batch", "poll-batch", "numa", "n-gpu-layers", "device", "split-mode", "tensor-split", "main-gpu", "fit", "fit-target", "fit-ctx", "op-offload", "override-tensor",
+	"cpu-moe", "n-cpu-moe", "n-cpu-ffn", "rpc", "rope-scaling", "rope-scale", "rope-freq-base",
+	"rope-freq-scale", "yarn-orig-ctx", "yarn-ext-factor", "yarn-attn-factor", "yarn-beta-slow", "yarn-beta-fast", "swa-full", "lazy-mode", "offline", "chat-template", "chat-template-file", "quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix",
 	"log-timestamps", "config", "print-config"}
 
 // withoutEffectOnVector are the flags that leave the vector as it is: they are not in its command line, so that equal
 // vectors are equal files.
 var withoutEffectOnVector = []string{"output", "report", "plot", "probe", "probe-tokens", "strengths", "json", "threads", "threads-batch", "cpu-mask", "cpu-range",
-	"cpu-strict", "prio", "poll", "quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix", "log-timestamps", "config", "validate", "load-mode",
+	"cpu-strict", "prio", "poll", "cpu-mask-batch", "cpu-range-batch", "cpu-strict-batch", "prio-batch", "poll-batch", "lazy-mode", "offline", "quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix", "log-timestamps", "config", "validate", "load-mode",
 	"pca-batch", "pca-iter"}
 
 func cvectorFlags() []flagDef {
@@ -58,7 +59,7 @@ func cvectorFlags() []flagDef {
 		flagDef{name: "completions", arg: "FILE", def: "none", help: "texts, one a line: every pair is taken with each of them after both sides", binding: fileVar(v(func(c *cvectorOptions) *string { return &c.completions }))},
 	)
 	rows = append(rows, inGroup(groupVector,
-		flagDef{name: "output", alias: []string{"-o"}, arg: "FILE", def: "control_vector.gguf", help: "the control vector; it appears when it is whole; - is standard output", binding: fileVar(func(o o) *string { return &o.OutFile })},
+		flagDef{name: "output", alias: []string{"-o", "--output-file"}, arg: "FILE", def: "control_vector.gguf", help: "the control vector; it appears when it is whole; - is standard output", binding: fileVar(func(o o) *string { return &o.OutFile })},
 		flagDef{name: "method", arg: "METHOD", help: "mean (the mean difference), pca (its largest axis), pca-center (repeng's, the same axis) or cross-cov (where the sides are opposite, less what differs from text to text)",
 			binding: parsedVar(kindString, func(o o) *cvector.Method { return &o.vector.method }, cvector.ParseMethod, func(m cvector.Method) any { return m.String() })},
 		flagDef{name: "scale", arg: "SCALE", help: "length of a direction: proj (of the mean difference along it: strength 1 goes from the negative mean to the positive one), mean (of the mean difference) or unit (1, as llama.cpp has it)",

@@ -83,6 +83,56 @@ func TestDocsFlags(t *testing.T) {
 	}
 }
 
+var upstreamTables = regexp.MustCompile(`(?s)(<!-- upstream ([a-z-]+) -->\n).*?(<!-- end -->)`)
+
+// TestDocsUpstream compares the lists of llama.cpp's flags with its sources and the flag table.
+func TestDocsUpstream(t *testing.T) {
+	source := upstreamSource(t)
+	const path = "../../docs/from-llama.cpp.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	want := upstreamTables.ReplaceAllFunc(text, func(b []byte) []byte {
+		m := upstreamTables.FindSubmatch(b)
+		cmd := string(m[2])
+		found[cmd] = true
+		return slices.Concat(m[1], []byte(upstreamMarkdown(t, cmd, upstreamFlags(source, upstreamTools[cmd]))), m[3])
+	})
+	compareDoc(t, path, text, want)
+	for cmd := range upstreamTools {
+		if !found[cmd] {
+			t.Errorf("%s does not list the flags for %s: write <!-- upstream %[2]s --> and <!-- end -->", path, cmd)
+		}
+	}
+}
+
+// upstreamMarkdown lists the flags of an upstream tool that cmd takes, and below them those that it refuses, by the reason.
+func upstreamMarkdown(t *testing.T, cmd string, flags [][]string) string {
+	var reasons []string
+	refused := map[string][]string{"": nil} // by the reason; "" holds what is taken
+	for _, names := range flags {
+		spelled := map[string][]string{} // by the reason
+		for _, n := range names {
+			why := upstreamHint(t, cmd, n)
+			spelled[why] = append(spelled[why], "`"+n+"`")
+			if why != "" && !slices.Contains(reasons, why) {
+				reasons = append(reasons, why)
+			}
+		}
+		for why, n := range spelled {
+			refused[why] = append(refused[why], strings.Join(n, ", "))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Taken: %s.\n\n| refused | why |\n|---|---|\n", strings.Join(refused[""], "; "))
+	for _, why := range reasons {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(refused[why], "; "), strings.ReplaceAll(why, "|", `\|`))
+	}
+	return b.String()
+}
+
 // flagMarkdown lists the flags of a subcommand, a table for each section.
 func flagMarkdown(cmd string) string {
 	var b strings.Builder

@@ -65,7 +65,7 @@ var sharedWithExportLoRA = []string{"model", "lora", "lora-scaled", "threads", "
 func exportLoRAFlags() []flagDef {
 	type o = *options
 	rows := inGroup(groupExport,
-		flagDef{name: "output", alias: []string{"-o"}, arg: "FILE", def: defaultMerged, help: "the merged model; - is standard output; with --split-max-size or --split-max-tensors the files are FILE-00001-of-N.gguf and so on",
+		flagDef{name: "output", alias: []string{"-o", "--output-file"}, arg: "FILE", def: defaultMerged, help: "the merged model; - is standard output; with --split-max-size or --split-max-tensors the files are FILE-00001-of-N.gguf and so on",
 			binding: fileVar(func(o o) *string { return &o.OutFile })},
 		flagDef{name: "out-type", arg: "TYPE", def: "keep", help: "types of the result: keep (each tensor its own; what is merged is quantized again), or as llama-quantize makes them: " + strings.Join(lora.OutTypeNames()[1:], ", "),
 			binding: parsedVar(kindString, func(o o) *lora.OutType { return &o.export.outType }, lora.ParseOutType, func(t lora.OutType) any { return t.Name })},

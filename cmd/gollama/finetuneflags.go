@@ -256,7 +256,7 @@ func runningFlags() []flagDef {
 func saveFlags() []flagDef {
 	type o = *options
 	return []flagDef{
-		{name: "output", alias: []string{"-o"}, arg: "FILE", def: "none, must be given", help: "the trained model, or with --method lora the adapter; it appears when training is done", binding: fileVar(func(o o) *string { return &o.OutFile })},
+		{name: "output", alias: []string{"-o", "--output-file"}, arg: "FILE", def: "none, must be given", help: "the trained model, or with --method lora the adapter; it appears when training is done", binding: fileVar(func(o o) *string { return &o.OutFile })},
 		{name: "out-type", arg: "TYPE", help: "types of the trained model: auto (those of the base; f16 for what was quantized), or " + strings.Join(lora.OutTypeNames(), ", "),
 			binding: parsedVar(kindString, func(o o) *string { return &o.tune.outType }, parseOutTypeName, func(s string) any { return s })},
 		{name: "peft", arg: "DIR", def: "none", help: "lora: write the adapter in PEFT's form too", binding: fileVar(func(o o) *string { return &o.tune.peft })},

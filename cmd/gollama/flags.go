@@ -446,7 +446,7 @@ func rejectedFlags() []flagDef {
 		rejected("in-prefix", "TEXT", "", noAffix),
 		rejected("in-suffix", "TEXT", "", noAffix),
 		rejected("print-token-count", "N", "", "see usage in the object that --format json writes", "-ptc"),
-		rejected("backend-sampling", "", "LLAMA_ARG_BACKEND_SAMPLING", "run samples on the CPU: leave the flag out", "-bs"),
+		rejected("backend-sampling", "", "LLAMA_ARG_BACKEND_SAMPLING", "sampling is done on the CPU: leave it out", "-bs"),
 		rejected("color", "on|off|auto", "", "the output holds the bytes of the text only; --log-colors colours the log", "-co"),
 		rejected("defrag-thold", "N", "LLAMA_ARG_DEFRAG_THOLD", "it has no effect in llama.cpp any more: leave it out", "-dt"),
 		rejected("grp-attn-n", "N", "LLAMA_ARG_GRP_ATTN_N", noSelfExtend, "-gan"),

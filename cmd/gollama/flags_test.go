@@ -108,17 +108,17 @@ var (
 	upstreamExamples = regexp.MustCompile(`set_examples\(\{?([^)}]*)`)
 )
 
-// upstreamFlags returns the spellings of an upstream tool's flags, by what
-// common/arg.cpp says: those of the given LLAMA_EXAMPLE, of all tools, and of
-// the sampling group.
-func upstreamFlags(source, example string) []string {
-	var names []string
+// upstreamFlags returns the spellings of each of an upstream tool's flags, by
+// what common/arg.cpp says: those of the given LLAMA_EXAMPLE, of all tools, and
+// of the sampling group.
+func upstreamFlags(source, example string) [][]string {
+	var flags [][]string
 	for _, opt := range strings.Split(source, "add_opt(common_arg(")[1:] {
 		if i := strings.Index(opt, "\n    ))"); i >= 0 && !strings.Contains(opt[:i], "set_examples") {
 			opt = opt[:i]
 		}
 		if m := upstreamExamples.FindStringSubmatch(opt); m != nil &&
-			!strings.Contains(m[1], example) && !strings.Contains(m[1], "LLAMA_EXAMPLE_COMMON") {
+			!strings.Contains(strings.Replace(m[1], "mmproj_examples", "LLAMA_EXAMPLE_MTMD", 1), example) && !strings.Contains(m[1], "LLAMA_EXAMPLE_COMMON") {
 			continue
 		}
 		head := opt
@@ -127,31 +127,62 @@ func upstreamFlags(source, example string) []string {
 				head = head[:i]
 			}
 		}
+		var names []string
 		for _, m := range upstreamFlag.FindAllStringSubmatch(head, -1) {
 			names = append(names, m[1])
 		}
+		if len(names) > 0 && !isHelp(names[0]) {
+			flags = append(flags, names)
+		}
 	}
-	return names
+	return flags
 }
 
-// TestUpstreamFlags: every flag of the tool that a subcommand stands in for is
-// either taken or refused with a hint.
-func TestUpstreamFlags(t *testing.T) {
-	const path = "../../.engine/src/common/arg.cpp"
-	source, err := os.ReadFile(path)
+// upstreamTools are the subcommands that stand in for a tool with llama.cpp's common flags, and its LLAMA_EXAMPLE.
+var upstreamTools = map[string]string{
+	"run": "LLAMA_EXAMPLE_COMPLETION", "mtmd": "LLAMA_EXAMPLE_MTMD", "imatrix": "LLAMA_EXAMPLE_IMATRIX", "cvector-generate": "LLAMA_EXAMPLE_CVECTOR_GENERATOR",
+	"export-lora": "LLAMA_EXAMPLE_EXPORT_LORA", "finetune": "LLAMA_EXAMPLE_FINETUNE", "tokenize": "LLAMA_EXAMPLE_TOKENIZE",
+}
+
+// upstreamSource returns the text of common/arg.cpp.
+func upstreamSource(t *testing.T) string {
+	t.Helper()
+	source, err := os.ReadFile("../../.engine/src/common/arg.cpp")
 	if err != nil {
 		t.Skipf("the engine's sources are not here: %v", err)
 	}
-	for cmd, example := range map[string]string{"run": "LLAMA_EXAMPLE_COMPLETION", "mtmd": "LLAMA_EXAMPLE_MTMD"} {
-		names := upstreamFlags(string(source), example)
+	return string(source)
+}
+
+// upstreamHint returns "" for a flag that a subcommand takes, and else why it does not.
+func upstreamHint(t *testing.T, cmd, flag string) string {
+	t.Helper()
+	if s, ok := lookup(spellings(cmd), flag); ok {
+		return s.flag.reject
+	}
+	err := unknownFlag(cmd, spellings(cmd), flag)
+	if strings.HasPrefix(err.Error(), "unknown flag") {
+		t.Errorf("%s: %s is a flag of upstream's tool: %v", cmd, flag, err)
+	}
+	return err.hint
+}
+
+// TestUpstreamFlags: every flag of the tool that a subcommand stands in for is
+// either taken or refused with a hint that says why.
+func TestUpstreamFlags(t *testing.T) {
+	source := upstreamSource(t)
+	for cmd, example := range upstreamTools {
+		names := slices.Concat(upstreamFlags(source, example)...)
 		if len(names) < 150 {
-			t.Fatalf("%s: %d flags found of %s, want 150 or more", path, len(names), example)
+			t.Fatalf("%d flags found of %s, want 150 or more", len(names), example)
 		}
-		known := spellings(cmd)
 		for _, n := range names {
-			if _, ok := known[n]; !ok && !isHelp(n) {
-				t.Errorf("%s: %s is a flag of upstream's tool and not in the table", cmd, n)
-			}
+			upstreamHint(t, cmd, n)
+		}
+	}
+	for _, n := range strings.Fields("--threads -t --device -d --host -H --port -p --cache -c") { // rpc-server has a parser of its own
+		if why := upstreamHint(t, "rpc-server", n); why != "" {
+			t.Errorf("rpc-server: %s is refused: %s", n, why)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func tokenizeFlags() []flagDef {
 		flagDef{name: "special", fixed: map[string]string{"--no-parse-special": "literal", "--parse-special": "parse"}, arg: "parse|literal", help: "texts such as </s> are the special tokens, or plain text", binding: wordVar(str(func(t *tokenizeOptions) *string { return &t.special }), "parse", "literal")},
 		flagDef{name: "invalid-utf8", arg: "error|replace|auto", help: "invalid UTF-8 is an error, or each byte of it becomes U+FFFD; auto keeps it where the vocabulary loses no byte (SPM), else it is an error", binding: wordVar(str(func(t *tokenizeOptions) *string { return &t.invalid }), "error", "replace", "auto")},
 		flagDef{name: "encoder", arg: "auto|fast|engine", help: "gollama's own tokenizer where it is proven equal, it alone, or llama_tokenize", binding: wordVar(str(func(t *tokenizeOptions) *string { return &t.encoder }), "auto", "fast", "engine")},
-		flagDef{name: "jobs", alias: []string{"-j"}, arg: "N", def: "the number of CPUs", help: "documents tokenized at the same time", binding: num(func(t *tokenizeOptions) *int { return &t.jobs })},
+		flagDef{name: "jobs", alias: []string{"-j", "-t", "--threads"}, arg: "N", def: "the number of CPUs", help: "documents tokenized at the same time", binding: num(func(t *tokenizeOptions) *int { return &t.jobs })},
 	)...)
 	rows = append(rows, inGroup(groupLimits,
 		flagDef{name: "max-tokens", arg: "N", def: "no limit", help: "a document with more tokens is an error", binding: num(func(t *tokenizeOptions) *int { return &t.maxTokens })},
