@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -118,6 +119,7 @@ func TestTour(t *testing.T) {
 			t.Errorf("%s holds the name of the model's memory file (%v)", f.Name(), err)
 		}
 	}
+	compareTable(t, dir)
 	const ending = " Then they all ate pancakes."
 	ask := "for i in $(seq 16); do echo '{\"prompt\":\"Once upon a time\"}'; done | gollama run --records - -n 250 -q "
 	count := map[string]int{}
@@ -130,6 +132,31 @@ func TestTour(t *testing.T) {
 	}
 	if count[""] != 0 || count["--lora pancakes.gguf"] < 13 || count["-m pancake-teller.gguf"] < 13 {
 		t.Errorf("of 16 stories each, these end with pancakes: %v, want 0 without the adapter and at least 13 with", count)
+	}
+}
+
+// tableCommand is a command in the README's table, and the status that it says.
+var tableCommand = regexp.MustCompile("\\| `(gollama [^`]+)`(?: \\(status ([0-9]+)\\))? \\|\n")
+
+// compareTable runs the commands of the README's table in the folder that the tour left.
+func compareTable(t *testing.T, dir string) {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := tableCommand.FindAllStringSubmatch(string(text), -1)
+	if len(commands) != 9 {
+		t.Errorf("%d commands in the table, want 9", len(commands))
+	}
+	for _, c := range commands {
+		want := c[2]
+		if want == "" {
+			want = "0"
+		}
+		if got := shell(t, dir, "status=0; { "+c[1]+"; } > /dev/null || status=$?; echo $status"); got != want+"\n" {
+			t.Errorf("%s: status %s, want %s", c[1], got, want)
+		}
 	}
 }
 
