@@ -25,7 +25,7 @@ var whyNot = map[string]map[string]string{
 		groupAdapters: "a vector is made of the states as they are without another: leave it out",
 	},
 	"export-lora": {
-		groupPrompt: mergesFiles, groupModel: mergesFiles, groupContext: mergesFiles, groupRope: mergesFiles, groupCPU: mergesFiles,
+		groupPrompt: makesNoText, groupModel: mergesFiles, groupContext: mergesFiles, groupRope: mergesFiles, groupCPU: mergesFiles,
 		groupDevices: mergesFiles, groupAdapters: "export-lora merges adapters only; see gollama cvector-generate add for vectors",
 	},
 	"finetune": {

@@ -22,7 +22,7 @@ func rootHelp() string {
 	b.WriteString("gollama works with GGUF models from the command line.\n\nUsage: gollama SUBCOMMAND [flags]\n\nSubcommands:\n")
 	for _, c := range commands() {
 		if c.parent == "" {
-			fmt.Fprintf(&b, "  %-12s%s\n", c.name, c.short)
+			fmt.Fprintf(&b, "  %-17s %s\n", c.name, c.short)
 		}
 	}
 	b.WriteString("\ngollama SUBCOMMAND --help tells more about each.\n\n")

@@ -215,17 +215,32 @@ func (e *env) help(args []string) error {
 	return e.out.text(commandHelp(c))
 }
 
+// upstreamNames says what stands in for tools of llama.cpp that have another name there.
+var upstreamNames = map[string]string{
+	"cli": "gollama run -i", "chat": "gollama run -i", "perplexity": "gollama run --score --windows", "batched": "gollama run --records FILE",
+	"parallel": "gollama run --records FILE", "mtmd-cli": "gollama mtmd", "cvector-generator": "gollama cvector-generate",
+	"server": "gollama run --records FILE, or -i to talk", "gguf": "gollama run --model-info",
+}
+
 func unknownCommand(name string) error {
 	if strings.HasPrefix(name, "-") {
 		return usagef("%s comes before a subcommand", name).withHint("write gollama run %s ...", name)
 	}
 	e := usagef("unknown subcommand %q", name)
-	for _, n := range commandNames() {
-		if distance(n, name) < 3 {
-			return e.withHint("did you mean %s?", n)
+	bare := strings.TrimPrefix(name, "llama-")
+	if line := upstreamNames[bare]; line != "" {
+		return e.withHint("that is %s", line)
+	}
+	var names []string
+	for _, c := range commands() {
+		if distance(c.name, bare) < 3 {
+			return e.withHint("did you mean %s?", c.shown())
+		}
+		if c.parent == "" {
+			names = append(names, c.name)
 		}
 	}
-	return e.withHint("the subcommands are %s", strings.Join(commandNames(), ", "))
+	return e.withHint("the subcommands are %s", strings.Join(names, ", "))
 }
 
 func leftOver(c *command, arg string) error {
