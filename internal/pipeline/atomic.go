@@ -3,8 +3,8 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
@@ -19,7 +19,7 @@ type File struct {
 	*os.File
 	path     string // where the file goes, symbolic links followed
 	temp     string // its present name; empty while it has none or after Commit
-	finished bool   // synced, named and closed
+	finished bool   // on disk
 	done     bool   // committed or aborted
 	written  int64  // bytes that Write took
 	started  int64  // of these, bytes that are on their way to the disk
@@ -42,10 +42,12 @@ func (o *File) Write(p []byte) (int, error) {
 
 // CreateAtomic begins a file that will replace path, in the same folder: a
 // symbolic link at path stays and its target, existing or not, is replaced.
-// Permissions of an existing file are kept. On systems that have files without
-// a name, a process that dies leaves nothing behind; elsewhere it leaves
-// .gollama-*.tmp. The error wraps ErrNotRegular when path names something
-// other than a regular file, and otherwise that of the system.
+// Permissions of an existing file are kept. Where files without a name exist
+// (Linux), a process that dies leaves nothing behind unless it is killed in the
+// instant in which it replaces a file; elsewhere it leaves .gollama-*.tmp. The
+// next CreateAtomic of the same path removes what was left. The error wraps
+// ErrNotRegular when path names something other than a regular file, and
+// otherwise that of the system.
 //
 // The caller ends it with Commit or Abort; deferring Abort is right in all cases.
 func CreateAtomic(path string) (*File, error) {
@@ -57,20 +59,13 @@ func create(path string, unnamed func(dir string) (*os.File, bool)) (*File, erro
 	if err != nil {
 		return nil, err
 	}
+	sweep(target)
 	o := &File{path: target}
 	if f, ok := unnamed(filepath.Dir(target)); ok {
 		o.File = f
-	}
-	for o.File == nil {
-		temp := tempName(target)
-		f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		o.File, o.temp = f, temp
+		_, _ = lock(f) // nobody else has it
+	} else if err := o.createNamed(); err != nil {
+		return nil, err
 	}
 	if mode != 0 {
 		if err := o.Chmod(mode); err != nil {
@@ -114,14 +109,63 @@ func resolve(path string) (string, fs.FileMode, error) {
 	return "", 0, &fs.PathError{Op: "create", Path: path, Err: errors.New("too many symbolic links")}
 }
 
-// tempName returns a name that is free in all likelihood.
-func tempName(path string) string {
-	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".gollama-%016x.tmp", rand.Uint64()))
+// tempName returns the k-th temporary name for path. Names are not random, so that what a killed process left is found
+// without a look through the folder.
+func tempName(path string, k int) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(filepath.Base(path))) // never fails
+	return filepath.Join(filepath.Dir(path), fmt.Sprintf(".gollama-%016x-%d.tmp", h.Sum64(), k))
 }
 
-// Finish brings the data to disk and closes the file, which has a temporary
-// name from then on. Commit does it too; call it apart to finish several files
-// before the first of them gets its name. On an error the file is dropped.
+// A temporary belongs to the process that holds the lock on it, which is the only one that renames or removes it. One
+// that nobody holds was left by a process that died.
+
+// sweep removes what dead processes left of path.
+func sweep(path string) {
+	for k := 0; ; k++ {
+		f, err := os.OpenFile(tempName(path, k), os.O_RDWR, 0)
+		if err != nil {
+			return
+		}
+		if held, err := lock(f); held && err == nil && hasName(f, f.Name()) {
+			_ = os.Remove(f.Name()) // if it cannot be, it stays
+		}
+		_ = f.Close()
+	}
+}
+
+// hasName says whether the file at path is f.
+func hasName(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// createNamed opens a file under the first temporary name that is free.
+func (o *File) createNamed() error {
+	for k := 0; ; k++ {
+		f, err := os.OpenFile(tempName(o.path, k), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if held, err := lock(f); err == nil && (!held || !hasName(f, f.Name())) {
+			_ = f.Close() // another process took it for left over, between the two calls, and removes it
+			continue
+		}
+		o.File, o.temp = f, f.Name()
+		return nil
+	}
+}
+
+// Finish brings the data to disk. Commit does it too; call it apart to finish
+// several files before the first of them gets its name. On an error the file is
+// dropped.
 func (o *File) Finish() error {
 	if o.done {
 		return fs.ErrClosed
@@ -129,26 +173,12 @@ func (o *File) Finish() error {
 	if o.finished {
 		return nil
 	}
-	if err := o.finish(); err != nil {
+	if err := o.Sync(); err != nil {
 		o.Abort()
 		return err
 	}
 	o.finished = true
 	return nil
-}
-
-func (o *File) finish() error {
-	if err := o.Sync(); err != nil {
-		return err
-	}
-	if o.temp == "" {
-		temp := tempName(o.path)
-		if err := linkUnnamed(o.File, temp); err != nil {
-			return err
-		}
-		o.temp = temp
-	}
-	return o.File.Close()
 }
 
 // Commit gives the file its name, in place of what had it. On an error the
@@ -158,12 +188,12 @@ func (o *File) Commit() error {
 	if err := o.Finish(); err != nil {
 		return err
 	}
-	// What was a file when the output began may have become a folder since; rename refuses that.
-	if err := os.Rename(o.temp, o.path); err != nil {
+	if err := o.name(); err != nil {
 		o.Abort()
 		return err
 	}
 	o.temp, o.done = "", true
+	_ = o.File.Close() // Sync has returned what could go wrong with the data
 	// The data is safe either way; that the name survives a power cut is best effort, not all systems can.
 	if dir, err := os.Open(filepath.Dir(o.path)); err == nil {
 		_ = dir.Sync()
@@ -172,18 +202,37 @@ func (o *File) Commit() error {
 	return nil
 }
 
+// name gives the file its name. A file without one gets it in a single step if nothing has it. To replace a file takes
+// two, for linkat does not replace and rename wants a name.
+func (o *File) name() error {
+	if o.temp == "" {
+		if err := linkUnnamed(o.File, o.path); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for k := 0; o.temp == ""; k++ {
+		temp := tempName(o.path, k)
+		err := linkUnnamed(o.File, temp)
+		if err == nil {
+			o.temp = temp
+		} else if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	// What was a file when the output began may have become a folder since; rename refuses that.
+	return os.Rename(o.temp, o.path)
+}
+
 // Abort closes the file and leaves no trace of it. After Commit, and on nil, it does nothing.
 func (o *File) Abort() {
 	if o == nil || o.done {
 		return
 	}
 	o.done = true
-	if !o.finished {
-		_ = o.File.Close()
-	}
 	if o.temp != "" {
 		_ = os.Remove(o.temp)
 	}
+	_ = o.File.Close() // after Remove, which needs the lock
 }
 
 // Close is Abort: a file that was not committed does not come into being.

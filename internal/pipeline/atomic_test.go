@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -271,4 +272,86 @@ func TestFullDisk(t *testing.T) {
 	if got := folder(t, dir) + " " + read(t, f.path); got != "a old" {
 		t.Errorf("got %q, want a old", got)
 	}
+}
+
+// What a killed process left goes with the next file of the same path, and what a living one writes stays.
+func TestSweep(t *testing.T) {
+	both(t, func(t *testing.T, create func(string) (*File, error)) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "a")
+		for k := range 3 {
+			put(t, tempName(path, k), "left", 0o600)
+		}
+		put(t, tempName(filepath.Join(dir, "b"), 0), "of another", 0o600)
+		living, err := os.Open(tempName(path, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held, err := lock(living); err != nil || !held {
+			t.Skipf("no locks here: %v", err)
+		}
+		for _, text := range []string{"made", "replaced"} {
+			f, err := create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(f, text); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, path); got != text {
+				t.Errorf("the file has %q, want %q", got, text)
+			}
+			if got := read(t, living.Name()); got != "left" {
+				t.Errorf("the other process's file has %q", got)
+			}
+		}
+		if err := living.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// Number 1 is found once number 0 is there again, as when the process that had 1 is killed beside one that had 0.
+		put(t, tempName(path, 0), "left", 0o600)
+		f, err := create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Abort()
+		if got, want := folder(t, dir), filepath.Base(tempName(filepath.Join(dir, "b"), 0))+" a"; got != want {
+			t.Errorf("folder has %q, want %q", got, want)
+		}
+	})
+}
+
+// Files of the same path that are made at the same time do not take each other's temporaries.
+func TestAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, create func(string) (*File, error)) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "a")
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 20 {
+					f, err := create(path)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, err = io.WriteString(f, "whole")
+					if err == nil {
+						err = f.Commit()
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got := folder(t, dir) + " " + read(t, path); got != "a whole" {
+			t.Errorf("got %q, want a whole", got)
+		}
+	})
 }

@@ -1,0 +1,11 @@
+//go:build !(linux || darwin || freebsd || netbsd || openbsd)
+
+package pipeline
+
+import (
+	"errors"
+	"os"
+)
+
+// lock says that this system has no locks: what a dead process left stays.
+func lock(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }

@@ -1,0 +1,19 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd
+
+package pipeline
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lock takes the lock on f, which ends with the file's last descriptor, and says whether it could be had. The error is
+// that of a file system without locks.
+func lock(f *os.File) (held bool, err error) {
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
