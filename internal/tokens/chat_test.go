@@ -20,25 +20,25 @@ func TestMessages(t *testing.T) {
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"in"},{"type":"text","text":"parts"}]}]}`,
 	}
 	for _, name := range []string{"llama-spm", "llama-bpe", "qwen2"} {
+		path := filepath.Join(vocabDir, "ggml-vocab-"+name+".gguf")
+		p := engine.DefaultParams()
+		p.Model, p.VocabOnly, p.Warmup = path, true, false
+		em, err := engine.LoadModel(context.Background(), &p)
+		if err != nil {
+			t.Skipf("make engine: %v", err)
+		}
+		defer func() { _ = em.Close() }()
+		m, err := Open(context.Background(), path, Auto)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close() }()
 		for _, source := range []string{"chatml", "{{bos_token}}{% for m in messages %}[{{m.role}}] {{m.content}}{{eos_token}}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"} {
-			path := filepath.Join(vocabDir, "ggml-vocab-"+name+".gguf")
-			p := engine.DefaultParams()
-			p.Model, p.VocabOnly, p.Warmup = path, true, false
-			em, err := engine.LoadModel(context.Background(), &p)
-			if err != nil {
-				t.Skipf("make engine: %v", err)
-			}
-			defer func() { _ = em.Close() }()
 			tmpl, err := engine.NewChatTemplate(em, engine.ChatTemplateOptions{Source: source})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = tmpl.Close() }()
-			m, err := Open(context.Background(), path, Auto)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = m.Close() }()
 			var want [][]Token
 			render := func(raw json.RawMessage) (*Conversation, error) {
 				in := engine.ChatInput{}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -18,24 +19,31 @@ import (
 type hostile struct {
 	r        *rand.Rand
 	specials []string
-	byClass  map[class][]rune // a few code points of each class
 }
 
 func newHostile(seed uint64, v *Vocab) *hostile {
-	h := &hostile{r: rand.New(rand.NewPCG(seed, 1)), byClass: map[class][]rune{}}
+	h := &hostile{r: rand.New(rand.NewPCG(seed, 1))}
 	for i, a := range v.attrs {
 		if a&specialAttrs != 0 {
 			h.specials = append(h.specials, v.texts[i])
 		}
 	}
-	useClasses()
-	for r, c := range classes {
-		if list := h.byClass[c]; len(list) < 4000 || r%97 == 0 {
-			h.byClass[c] = append(list, rune(r))
-		}
-	}
 	return h
 }
+
+// byClass returns a few code points of a class.
+func byClass(c class) []rune { return classSamples()[c] }
+
+var classSamples = sync.OnceValue(func() *[256][]rune {
+	useClasses()
+	lists := new([256][]rune)
+	for r, c := range classes {
+		if list := &lists[c]; len(*list) < 4000 || r%97 == 0 {
+			*list = append(*list, rune(r))
+		}
+	}
+	return lists
+})
 
 // alphabet is what pre-tokenizers tell apart, so that short texts of it meet
 // every branch.
@@ -49,7 +57,7 @@ func (h *hostile) rune() rune {
 	case 0:
 		return rune(h.r.IntN(128))
 	case 1:
-		list := h.byClass[class(1)<<h.r.IntN(6)]
+		list := byClass(class(1) << h.r.IntN(6))
 		return list[h.r.IntN(len(list))]
 	case 2:
 		return rune(h.r.IntN(0x3000))
@@ -81,7 +89,7 @@ func (h *hostile) part(b []byte, n int) []byte {
 		b = append(b, strings.Repeat(string(h.rune()), 1+h.r.IntN(40))...)
 	case 2: // a run of one class
 		for c := class(1) << h.r.IntN(6); len(b) < end; {
-			list := h.byClass[c]
+			list := byClass(c)
 			b = utf8.AppendRune(b, list[h.r.IntN(len(list))])
 		}
 	case 3: // invalid UTF-8
@@ -129,7 +137,7 @@ func differ(t *testing.T, b *both, seed uint64, total int) {
 	}
 }
 
-// hostileBytes is how much text TestHostile takes for each vocabulary; make
+// hostileBytes is how much hostile text TestVocabularies takes for each vocabulary; make
 // check-long asks for 100 MB, which takes hours.
 func hostileBytes(t *testing.T, normal int) int {
 	if s := os.Getenv("GOLLAMA_HOSTILE_MB"); s != "" {
@@ -140,18 +148,6 @@ func hostileBytes(t *testing.T, normal int) int {
 		return mb << 20
 	}
 	return normal
-}
-
-func TestHostile(t *testing.T) {
-	for i, path := range vocabs(t) {
-		if slowVocabs[vocabName(path)] != "" {
-			continue
-		}
-		t.Run(vocabName(path), func(t *testing.T) {
-			t.Parallel()
-			differ(t, openBoth(t, path), uint64(i), hostileBytes(t, 150_000))
-		})
-	}
 }
 
 // smallVocab writes a BPE vocabulary in which almost every cut of a text into

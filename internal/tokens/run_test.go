@@ -20,8 +20,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-
-	"gollama/internal/engine"
 )
 
 const storyPath = "../../../shared/models/stories260K.gguf"
@@ -222,98 +220,72 @@ func (r *repeat) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestRoundTrip: decoding gives the text back, byte for byte, and the offsets
+// roundTrip: decoding gives the text back, byte for byte, and the offsets
 // spell it, for SPM and BPE on valid text and for SPM on any bytes.
-func TestRoundTrip(t *testing.T) {
-	for _, path := range vocabs(t) {
-		if slowVocabs[vocabName(path)] != "" {
-			continue
+func roundTrip(t *testing.T, m *Model, path string) {
+	h := newHostile(5, m.Vocab)
+	texts, _ := pinned(t, path)
+	for range 2000 {
+		text := h.text(1 + h.r.IntN(60))
+		if m.Type != "spm" {
+			text = bytes.ToValidUTF8(text, []byte("x"))
 		}
-		t.Run(vocabName(path), func(t *testing.T) {
-			m, err := Open(context.Background(), path, Fast)
-			if err != nil {
-				t.Fatal(err)
+		// Lost by design: a blank looks like a space.
+		texts = append(texts, strings.ReplaceAll(string(text), blank, " "))
+	}
+	if file, err := os.ReadFile("../../../shared/data/shakespeare.txt"); err == nil {
+		texts = append(texts, string(file[:1_000_000]))
+	}
+	w, err := m.newWorker(Options{Invalid: KeepOrFail})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strip := newSpecials(m.Vocab, false).strip
+	for _, text := range texts {
+		r, _ := w.do(Doc{Text: []byte(text)}, nil)
+		if r.Err != nil {
+			t.Fatalf("%q: %v", text, r.Err)
+		}
+		if strip || r.Dropped > 0 {
+			continue // white space that tokens take along, bytes without a token: lost in llama.cpp too
+		}
+		if got := m.Decode(nil, r.IDs, w.bos, w.eos); string(got) != text {
+			t.Fatalf("decode(encode(%.200q)) = %.200q", text, got)
+		}
+		if m.Type == "spm" && strings.ToValidUTF8(text, "") != text {
+			continue // the blank of a space may be spelled by its bytes
+		}
+		at, ok := m.Offsets(&r, false)
+		if !ok {
+			t.Fatalf("no offsets for %.200q", text)
+		}
+		pos := 0
+		for i, o := range at[r.Front:] {
+			if o[0] != pos || o[1] < o[0] {
+				t.Fatalf("%.100q: token %d is at %v, want it from %d on", text, i, o, pos)
 			}
-			h := newHostile(5, m.Vocab)
-			texts, _ := pinned(t, path)
-			for range 2000 {
-				text := h.text(1 + h.r.IntN(60))
-				if m.Type != "spm" {
-					text = bytes.ToValidUTF8(text, []byte("x"))
-				}
-				// Lost by design: a blank looks like a space.
-				texts = append(texts, strings.ReplaceAll(string(text), blank, " "))
-			}
-			if file, err := os.ReadFile("../../../shared/data/shakespeare.txt"); err == nil {
-				texts = append(texts, string(file[:1_000_000]))
-			}
-			w, err := m.newWorker(Options{Invalid: KeepOrFail})
-			if err != nil {
-				t.Fatal(err)
-			}
-			strip := newSpecials(m.Vocab, false).strip
-			for _, text := range texts {
-				r, _ := w.do(Doc{Text: []byte(text)}, nil)
-				if r.Err != nil {
-					t.Fatalf("%q: %v", text, r.Err)
-				}
-				if strip || r.Dropped > 0 {
-					continue // white space that tokens take along, bytes without a token: lost in llama.cpp too
-				}
-				if got := m.Decode(nil, r.IDs, w.bos, w.eos); string(got) != text {
-					t.Fatalf("decode(encode(%.200q)) = %.200q", text, got)
-				}
-				if m.Type == "spm" && strings.ToValidUTF8(text, "") != text {
-					continue // the blank of a space may be spelled by its bytes
-				}
-				at, ok := m.Offsets(&r, false)
-				if !ok {
-					t.Fatalf("no offsets for %.200q", text)
-				}
-				pos := 0
-				for i, o := range at[r.Front:] {
-					if o[0] != pos || o[1] < o[0] {
-						t.Fatalf("%.100q: token %d is at %v, want it from %d on", text, i, o, pos)
-					}
-					pos = o[1]
-				}
-				if pos != len(text) {
-					t.Fatalf("%.100q: offsets end at %d of %d", text, pos, len(text))
-				}
-			}
-		})
+			pos = o[1]
+		}
+		if pos != len(text) {
+			t.Fatalf("%.100q: offsets end at %d of %d", text, pos, len(text))
+		}
 	}
 }
 
-// TestEnds compares with add_special of llama_tokenize, for every vocabulary.
-func TestEnds(t *testing.T) {
-	for _, path := range append(vocabs(t), storyPath) {
-		m, err := Open(context.Background(), path, Auto)
-		if err != nil {
-			continue // the story model is not there
-		}
-		slow, err := Open(context.Background(), path, ByEngine)
-		if errors.Is(err, engine.ErrNoCgo) {
-			t.Skip(err)
-		}
+// compareEnds compares with add_special of llama_tokenize.
+func compareEnds(t *testing.T, b *both) {
+	w, err := b.fast.newWorker(Options{BOS: ModelsOwn, EOS: ModelsOwn, Parse: true, Invalid: KeepOrFail})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "Hello world", " a"} {
+		want, err := b.slow.eng.Vocab().Tokenize(text, true, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := m.newWorker(Options{BOS: ModelsOwn, EOS: ModelsOwn, Parse: true, Invalid: KeepOrFail})
-		if err != nil {
-			t.Fatal(err)
+		if got, _ := w.do(Doc{Text: []byte(text)}, nil); !slices.Equal(got.IDs, want) {
+			t.Errorf("%q = %v, want %v", text, got.IDs, want)
 		}
-		for _, text := range []string{"", "Hello world", " a"} {
-			want, err := slow.eng.Vocab().Tokenize(text, true, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, _ := w.do(Doc{Text: []byte(text)}, nil); !slices.Equal(got.IDs, want) {
-				t.Errorf("%s: %q = %v, want %v", vocabName(path), text, got.IDs, want)
-			}
-		}
-		_ = m.Close()
-		_ = slow.Close()
 	}
 }
 
