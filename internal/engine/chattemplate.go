@@ -287,6 +287,9 @@ func (t *ChatTemplate) render(in *ChatInput, promptOnly bool) (*wirePrompt, erro
 		return nil, err
 	}
 	out.Prompt += prefill
+	if in.Grammar == "" { // else it is in.Grammar itself
+		out.Grammar = exactGrammar(out.Grammar)
+	}
 	return &out, nil
 }
 

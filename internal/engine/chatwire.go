@@ -238,10 +238,17 @@ type wireInput struct {
 }
 
 func (in *ChatInput) wire(promptOnly bool) (json.RawMessage, error) {
+	schema := in.JSONSchema
+	if schema != "" {
+		var err error
+		if schema, err = normalizeSchema(schema); err != nil {
+			return nil, err
+		}
+	}
 	w := wireInput{
 		Messages: in.Messages, Tools: in.Tools, ToolChoice: in.ToolChoice, ParallelToolCalls: in.ParallelToolCalls,
 		AddGenerationPrompt: in.AddGenerationPrompt, Continue: in.Continue, EnableThinking: !in.NoThinking,
-		ReasoningFormat: in.ReasoningFormat, Kwargs: in.Kwargs, Now: in.Now.Unix(), JSONSchema: in.JSONSchema, Grammar: in.Grammar,
+		ReasoningFormat: in.ReasoningFormat, Kwargs: in.Kwargs, Now: in.Now.Unix(), JSONSchema: schema, Grammar: in.Grammar,
 		PromptOnly: promptOnly,
 	}
 	if in.Now.IsZero() {

@@ -74,7 +74,7 @@ func CheckGrammar(gbnf string) error {
 
 // SchemaToGrammar checks the schema and returns ErrNoCgo.
 func SchemaToGrammar(schema string) (string, error) {
-	if err := checkSchema(schema); err != nil {
+	if _, err := normalizeSchema(schema); err != nil {
 		return "", err
 	}
 	return "", ErrNoCgo

@@ -48,10 +48,12 @@ func checkGrammar(m *C.struct_llama_model, gbnf string) error {
 	return errors.New("grammar: " + msg)
 }
 
-// SchemaToGrammar converts a JSON schema to GBNF. A schema that is not valid,
-// or that the grammar would only partly express, is an error that says where.
+// SchemaToGrammar converts a JSON schema to GBNF. All that the grammar allows is
+// valid by the schema. A schema that is not valid, or that a grammar can only
+// partly express, is an error that says where.
 func SchemaToGrammar(schema string) (string, error) {
-	if err := checkSchema(schema); err != nil {
+	schema, err := normalizeSchema(schema)
+	if err != nil {
 		return "", err
 	}
 	initEngine()
@@ -68,5 +70,5 @@ func SchemaToGrammar(schema string) (string, error) {
 	if s := C.GoString(incomplete); s != "" {
 		return "", errors.New("JSON schema: a grammar cannot express all of it: " + shorten(s))
 	}
-	return C.GoString(p), nil
+	return exactGrammar(C.GoString(p)), nil
 }

@@ -139,35 +139,3 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
-
-// nestedArrays is a schema of n arrays in each other.
-func nestedArrays(n int) string {
-	return strings.Repeat(`{"type":"array","items":`, n) + `{"type":"null"}` + strings.Repeat("}", n)
-}
-
-func TestCheckSchema(t *testing.T) {
-	tests := []struct {
-		schema string
-		ok     bool
-	}{
-		{`{"type":"object","properties":{"a":{"type":"integer","minimum":1},"b":{"enum":["x","y"]}},"required":["a"]}`, true},
-		{`{"type":"array","items":{"type":"string","maxLength":5},"minItems":1}`, true},
-		{`{"anyOf":[{"type":"null"},{"$ref":"#/$defs/x"}],"$defs":{"x":{"type":"number"}}}`, true},
-		{`{"type":["string","null"],"maxLength":3}`, true},
-		{`{"type":"integer","multipleOf":3}`, false},
-		{`{"type":"array","uniqueItems":true}`, false},
-		{`{"not":{"type":"string"}}`, false},
-		{`{"type":"string","format":"email"}`, false},
-		{`{"type":"number","minimum":1}`, false},
-		{`{"type":"object","properties":{"a":{"not":{}}}}`, false},
-		{`{"type":"object","required":["a"]}`, false},
-		{`{"type":"string","pattern":"a","minLength":2}`, false},
-		{`{"type":"object"} x`, false}, {`[]`, false}, {`{`, false},
-		{nestedArrays(100), true}, {nestedArrays(5000), false},
-	}
-	for _, tt := range tests {
-		if err := checkSchema(tt.schema); (err == nil) != tt.ok {
-			t.Errorf("checkSchema(%s) = %v, want ok %v", tt.schema, err, tt.ok)
-		}
-	}
-}

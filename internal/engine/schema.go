@@ -1,296 +1,284 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/url"
+	"regexp"
 	"slices"
-	"sort"
+	"strconv"
 	"strings"
 )
 
-// schemaNode is the kind of schema that llama.cpp's converter takes a JSON
-// object for; each uses some keywords and drops the others without a word.
-// Source: common_chat_schema_builder::build_node in common/json-schema.cpp.
-type schemaNode struct {
-	uses []string // keywords that end up in the grammar
-}
+// What llama.cpp v0.5.0 makes of a JSON schema is a grammar for less than the
+// schema says, or for more: keywords that it drops, bounds of integers whose
+// zeros lead, patterns that write a quote into a string. normalizeSchema
+// writes a schema anew in the words whose grammar is right, or refuses it.
+// Source: common/json-schema.cpp, common/json-schema-to-grammar.cpp.
 
 // schemaNotes are keywords that constrain nothing, anywhere.
 var schemaNotes = []string{"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description",
 	"default", "examples", "example", "deprecated", "readOnly", "writeOnly"}
 
-var (
-	refNode    = schemaNode{[]string{"$ref"}}
-	constNode  = schemaNode{[]string{"const", "type"}}
-	enumNode   = schemaNode{[]string{"enum", "type"}}
-	objectNode = schemaNode{[]string{"type", "properties", "required", "additionalProperties"}}
-	arrayNode  = schemaNode{[]string{"type", "items", "prefixItems", "minItems", "maxItems"}}
-	stringNode = schemaNode{[]string{"type", "pattern", "format", "minLength", "maxLength"}}
-	intNode    = schemaNode{[]string{"type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}}
-	plainNode  = schemaNode{[]string{"type"}}
+func isNote(key string) bool {
+	return slices.Contains(schemaNotes, key) || strings.HasPrefix(key, "x-")
+}
+
+// Bounds of a schema. The conversion takes more than 20 s for one that is
+// nested 5000 deep.
+const (
+	maxSchemaNesting = 512
+	maxSchemaNodes   = 100_000
 )
 
-// schemaFormats are the string formats that have a rule.
-var schemaFormats = []string{"date", "time", "date-time", "uuid", "uuid1", "uuid2", "uuid3", "uuid4", "uuid5"}
-
-// checkSchema refuses a schema with keywords that the conversion to a grammar
-// would drop silently, so that the output could break the schema.
-func checkSchema(schema string) error {
-	dec := json.NewDecoder(strings.NewReader(schema))
-	dec.UseNumber()
-	var root any
-	if err := dec.Decode(&root); err != nil {
-		return fmt.Errorf("JSON schema: it is not JSON: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("JSON schema: there is something after its end")
-	}
-	if _, ok := root.(map[string]any); !ok {
-		return errors.New("JSON schema: it is not an object")
-	}
-	if err := walkSchema(root, "#"); err != nil {
-		return fmt.Errorf("JSON schema: %w", err)
-	}
-	return nil
+type schemaNormalizer struct {
+	root   *jsonObject
+	defs   *jsonObject            // the $defs of the result
+	names  map[*jsonObject]string // of a schema of the source, in defs
+	paths  map[string]string      // of a name in defs, in the source
+	prefix string                 // of the names in defs
+	depth  int
+	nodes  int
 }
 
-// maxSchemaNesting bounds the segments of a schema's path: the conversion
-// takes more than 20 s on a schema nested 5000 deep.
-const maxSchemaNesting = 512
-
-func walkSchema(v any, path string) error {
-	if strings.Count(path, "/") > maxSchemaNesting {
-		return fmt.Errorf("nested too deep: more than %d levels", maxSchemaNesting)
+// normalizeSchema returns a schema for which llama.cpp's grammar is right: all
+// that the grammar allows is valid by the given one. It may allow less: an
+// object has no properties beside those named, unless additionalProperties
+// says so, and they come in the order of the schema. What cannot be expressed
+// is an error that says where it stands.
+func normalizeSchema(schema string) (string, error) {
+	out, err := normalize(schema)
+	if err != nil {
+		return "", fmt.Errorf("JSON schema: %w", err)
 	}
-	s, ok := v.(map[string]any)
+	return out, nil
+}
+
+func normalize(schema string) (string, error) {
+	v, err := parseJSON(schema)
+	if err != nil {
+		return "", err
+	}
+	root, ok := v.(*jsonObject)
 	if !ok {
-		return fmt.Errorf("%s: a schema that is not an object cannot be expressed by a grammar", path)
+		return "", errors.New("it is not an object")
 	}
-	// Definitions are schemas too; a $ref leads to them.
-	for _, key := range []string{"$defs", "definitions"} {
-		if defs, ok := s[key].(map[string]any); ok {
-			if err := walkEach(defs, path+"/"+key); err != nil {
-				return err
-			}
-		}
+	n := &schemaNormalizer{root: root, defs: newObject(), names: map[*jsonObject]string{}, paths: map[string]string{}, prefix: "d"}
+	// The rule for a reference is named after it, that for a property by the property: they must differ.
+	for plain := ruleChars.ReplaceAllString(schema, "-"); strings.Contains(plain, "defs-"+n.prefix); {
+		n.prefix += "d"
 	}
-	if _, isRef := s["$ref"]; isRef {
-		return unused(s, path, refNode)
+	out, err := n.schema(root, "#")
+	if err != nil {
+		return "", err
 	}
-	for _, key := range []string{"oneOf", "anyOf"} {
-		if alts, ok := s[key].([]any); ok {
-			if err := unused(s, path, schemaNode{[]string{key}}); err != nil {
-				return err
-			}
-			return walkList(alts, path+"/"+key)
-		}
+	if takesRule(out) {
+		out = n.hoisted("#", out)
 	}
-	if types, ok := s["type"].([]any); ok {
-		for _, t := range types {
-			one := make(map[string]any, len(s))
-			for k, v := range s {
-				one[k] = v
-			}
-			one["type"] = t
-			// A keyword of another of the types does not apply to this one.
-			if err := walkTyped(one, path, types); err != nil {
-				return err
-			}
-		}
-		return nil
+	if err := n.checkLoops(out); err != nil {
+		return "", err
 	}
-	return walkTyped(s, path, nil)
+	if len(n.defs.keys) > 0 {
+		out.set("$defs", n.defs)
+	}
+	text, err := marshal(out)
+	return string(text), err
 }
 
-// walkTyped checks a schema with at most one type; of is the list of types it
-// was taken from.
-func walkTyped(s map[string]any, path string, of []any) error {
-	if all, ok := s["allOf"].([]any); ok {
-		return walkAllOf(s, all, path)
-	}
-	node := nodeOf(s)
-	for _, t := range of {
-		node.uses = append(slices.Clone(node.uses), nodeOf(map[string]any{"type": t}).uses...)
-	}
-	if err := unused(s, path, node); err != nil {
-		return err
-	}
-	if err := checkFormat(s, path); err != nil {
-		return err
-	}
-	if err := checkBounds(s, path); err != nil {
-		return err
-	}
-	return walkChildren(s, path)
+var ruleChars = regexp.MustCompile(`[^a-zA-Z0-9-]+`)
+
+// takesRule reports whether a property of the outermost object gets the name
+// of a rule of numbers, which llama.cpp prevents only for names spelled so, or
+// of the grammar's first rule.
+func takesRule(s *jsonObject) bool {
+	props, _ := s.m["properties"].(*jsonObject)
+	return props != nil && slices.ContainsFunc(props.keys, func(name string) bool {
+		rule := ruleChars.ReplaceAllString(name, "-")
+		return name == "" || rule != name && (rule == "integral-part" || rule == "decimal-part")
+	})
 }
 
-// nodeOf follows the order in which build_node looks at the keywords.
-func nodeOf(s map[string]any) schemaNode {
-	has := func(keys ...string) bool {
-		return slices.ContainsFunc(keys, func(k string) bool { _, ok := s[k]; return ok })
+// schema returns the normal form of v, which stands at path.
+func (n *schemaNormalizer) schema(v any, path string) (*jsonObject, error) {
+	if err := n.enter(); err != nil {
+		return nil, err
 	}
-	typ, _ := s["type"].(string)
+	defer func() { n.depth-- }()
+	switch v {
+	case true:
+		return newObject(), nil
+	case false:
+		return nil, fmt.Errorf("%s: false allows no value", path)
+	}
+	s, ok := v.(*jsonObject)
+	if !ok {
+		return nil, fmt.Errorf("%s: it is neither an object nor true or false", path)
+	}
+	if s != n.root && s.has("$id") {
+		return nil, fmt.Errorf("%s: an \"$id\" inside a schema is not supported", path)
+	}
+	if s.has("allOf") || (s.has("anyOf") || s.has("oneOf")) && !bare(s) {
+		// Parts of other schemas are put in here, so that a schema may come back within itself.
+		return n.define(s, path)
+	}
+	return n.content(s, path)
+}
+
+func (n *schemaNormalizer) content(s *jsonObject, path string) (*jsonObject, error) {
 	switch {
-	case has("const"):
-		return constNode
-	case has("enum"):
-		return enumNode
-	case typ == "object", typ == "" && has("properties", "additionalProperties"):
-		return objectNode
-	case typ == "array", typ == "" && has("items", "prefixItems"):
-		return arrayNode
-	case typ == "string", typ == "" && has("pattern", "minLength", "maxLength", "format"):
-		return stringNode
-	case typ == "integer":
-		return intNode
+	case s.has("$ref"):
+		if err := unused(s, path, "$ref"); err != nil {
+			return nil, err
+		}
+		target, at, err := n.resolve(s.m["$ref"], path)
+		if err != nil {
+			return nil, err
+		}
+		return n.define(target, at)
+	case s.has("allOf"), s.has("anyOf"), s.has("oneOf"):
+		return n.joined(s, path)
 	}
-	return plainNode
+	return n.plain(s, path)
 }
 
-// unused returns an error for a keyword that node drops.
-func unused(s map[string]any, path string, node schemaNode) error {
-	keys := make([]string, 0, len(s))
-	for k := range s {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
-		if !slices.Contains(node.uses, k) && !slices.Contains(schemaNotes, k) && !strings.HasPrefix(k, "x-") {
-			return fmt.Errorf("%s: the keyword %q cannot be expressed here by a grammar", path, k)
-		}
+// enter counts a schema, and a level of nesting that the caller leaves again.
+func (n *schemaNormalizer) enter() error {
+	n.nodes++
+	n.depth++
+	switch {
+	case n.depth > maxSchemaNesting:
+		return fmt.Errorf("nested too deep: more than %d levels", maxSchemaNesting)
+	case n.nodes > maxSchemaNodes:
+		return fmt.Errorf("too large: more than %d schemas", maxSchemaNodes)
 	}
 	return nil
 }
 
-// walkAllOf allows what _visit_all_of merges: objects by their properties, and
-// enums by their common values.
-func walkAllOf(s map[string]any, all []any, path string) error {
-	if err := unused(s, path, schemaNode{[]string{"allOf", "type"}}); err != nil {
-		return err
-	}
-	enums := 0
-	for i, v := range all {
-		p := fmt.Sprintf("%s/allOf/%d", path, i)
-		c, _ := v.(map[string]any)
-		switch {
-		case c["enum"] != nil:
-			enums++
-		case c["$ref"] != nil:
-		case c["properties"] == nil:
-			return fmt.Errorf("%s: only objects with properties, references and enums can be joined in a grammar", p)
-		case c["additionalProperties"] != nil:
-			return fmt.Errorf("%s: the keyword \"additionalProperties\" cannot be expressed here by a grammar", p)
-		case !allRequired(c):
-			// The converter makes each property of a part required.
-			return fmt.Errorf("%s: optional properties cannot be expressed here by a grammar", p)
-		}
-		if err := walkSchema(v, p); err != nil {
-			return err
-		}
-	}
-	if enums != 0 && enums != len(all) {
-		return fmt.Errorf("%s/allOf: enums and other schemas cannot be joined in a grammar", path)
-	}
-	return nil
+// bare reports whether alternatives stand alone.
+func bare(s *jsonObject) bool {
+	return s.has("anyOf") != s.has("oneOf") && unused(s, "", "anyOf", "oneOf") == nil
 }
 
-func allRequired(s map[string]any) bool {
-	props, _ := s["properties"].(map[string]any)
-	required, _ := s["required"].([]any)
-	for name := range props {
-		if !slices.Contains(required, any(name)) {
-			return false
-		}
-	}
-	return true
-}
-
-func checkFormat(s map[string]any, path string) error {
-	f, ok := s["format"].(string)
+// define returns a reference to the normal form of source, in $defs.
+func (n *schemaNormalizer) define(source *jsonObject, path string) (*jsonObject, error) {
+	name, ok := n.names[source]
 	if !ok {
-		return nil
-	}
-	if !slices.Contains(schemaFormats, f) {
-		return fmt.Errorf("%s: the format %q has no grammar, only %s have", path, f, strings.Join(schemaFormats[:4], ", "))
-	}
-	return exclusive(s, path, "format", "pattern", "minLength", "maxLength")
-}
-
-// checkBounds refuses pairs of keywords of which the converter takes one.
-func checkBounds(s map[string]any, path string) error {
-	if err := exclusive(s, path, "pattern", "minLength", "maxLength"); err != nil {
-		return err
-	}
-	if err := exclusive(s, path, "items", "prefixItems"); err != nil {
-		return err
-	}
-	if err := exclusive(s, path, "minimum", "exclusiveMinimum"); err != nil {
-		return err
-	}
-	if err := exclusive(s, path, "maximum", "exclusiveMaximum"); err != nil {
-		return err
-	}
-	for _, key := range []string{"items", "prefixItems"} {
-		if _, tuple := s[key].([]any); tuple {
-			return exclusive(s, path, key, "minItems", "maxItems")
+		name = n.newName(path)
+		n.names[source] = name
+		if err := n.enter(); err != nil {
+			return nil, err
 		}
-	}
-	return checkRequired(s, path)
-}
-
-func exclusive(s map[string]any, path, key string, others ...string) error {
-	if s[key] == nil {
-		return nil
-	}
-	for _, o := range others {
-		if s[o] != nil {
-			return fmt.Errorf("%s: %q and %q together cannot be expressed by a grammar", path, key, o)
+		s, err := n.content(source, path)
+		n.depth--
+		if err != nil {
+			return nil, err
 		}
+		n.defs.set(name, s)
 	}
-	return nil
+	return newObject("$ref", "#/$defs/"+name), nil
 }
 
-// checkRequired refuses required properties that are not described: the
-// grammar would not ask for them.
-func checkRequired(s map[string]any, path string) error {
-	if s["required"] == nil {
-		return nil
+// hoisted moves s to $defs.
+func (n *schemaNormalizer) hoisted(path string, s *jsonObject) *jsonObject {
+	name := n.newName(path)
+	n.defs.set(name, s)
+	return newObject("$ref", "#/$defs/"+name)
+}
+
+// newName ends in a letter: llama.cpp adds digits to a name that is taken.
+func (n *schemaNormalizer) newName(path string) string {
+	name := n.prefix + strconv.Itoa(len(n.paths)) + "x"
+	n.paths[name] = path
+	return name
+}
+
+// target follows a reference of the normal form.
+func (n *schemaNormalizer) target(s *jsonObject) *jsonObject {
+	for range maxSchemaNesting {
+		ref, ok := s.m["$ref"].(string)
+		if !ok {
+			return s
+		}
+		next, ok := n.defs.m[strings.TrimPrefix(ref, "#/$defs/")].(*jsonObject)
+		if !ok {
+			break // not made yet
+		}
+		s = next
 	}
-	list, ok := s["required"].([]any)
+	return newObject()
+}
+
+// resolve returns what a reference within the document leads to, and its path.
+func (n *schemaNormalizer) resolve(v any, path string) (*jsonObject, string, error) {
+	ref, ok := v.(string)
 	if !ok {
-		return fmt.Errorf("%s: \"required\" is not an array", path)
+		return nil, "", fmt.Errorf("%s: \"$ref\" is not a string", path)
 	}
-	props, _ := s["properties"].(map[string]any)
-	for _, v := range list {
-		name, ok := v.(string)
-		if _, known := props[name]; !ok || !known {
-			return fmt.Errorf("%s: the required property %v is not among \"properties\", which a grammar cannot express", path, v)
+	pointer, ok := strings.CutPrefix(ref, "#")
+	if !ok || pointer != "" && pointer[0] != '/' {
+		return nil, "", fmt.Errorf("%s: the reference %q does not begin with #/: only those within the schema are supported", path, ref)
+	}
+	at := any(n.root)
+	for _, part := range strings.Split(pointer, "/")[1:] {
+		part, err := url.PathUnescape(part)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: the reference %q: %w", path, ref, err)
 		}
-	}
-	return nil
-}
-
-func walkChildren(s map[string]any, path string) error {
-	if props, ok := s["properties"].(map[string]any); ok {
-		if err := walkEach(props, path+"/properties"); err != nil {
-			return err
-		}
-	}
-	if more, ok := s["additionalProperties"].(map[string]any); ok {
-		if err := walkSchema(more, path+"/additionalProperties"); err != nil {
-			return err
-		}
-	}
-	for _, key := range []string{"items", "prefixItems"} {
-		switch v := s[key].(type) {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		switch node := at.(type) {
+		case *jsonObject:
+			at, ok = node.m[part]
 		case []any:
-			if err := walkList(v, path+"/"+key); err != nil {
-				return err
+			i, err := strconv.Atoi(part)
+			if ok = err == nil && i >= 0 && i < len(node); ok {
+				at = node[i]
 			}
-		case map[string]any:
-			if err := walkSchema(v, path+"/"+key); err != nil {
+		default:
+			ok = false
+		}
+		if !ok {
+			return nil, "", fmt.Errorf("%s: the reference %q leads nowhere: there is no %q", path, ref, part)
+		}
+	}
+	s, ok := at.(*jsonObject)
+	if !ok {
+		return nil, "", fmt.Errorf("%s: the reference %q does not lead to an object", path, ref)
+	}
+	return s, ref, nil
+}
+
+// checkLoops refuses a schema that is itself, by references and alternatives
+// alone: no grammar can begin with itself.
+func (n *schemaNormalizer) checkLoops(root *jsonObject) error {
+	state := map[*jsonObject]int{} // 1 while it is being looked at, 2 after
+	var visit func(s *jsonObject) error
+	visit = func(s *jsonObject) error {
+		state[s] = 1
+		defer func() { state[s] = 2 }()
+		next, _ := s.m["anyOf"].([]any)
+		if ref, ok := s.m["$ref"].(string); ok {
+			name := strings.TrimPrefix(ref, "#/$defs/")
+			if state[n.defs.m[name].(*jsonObject)] == 1 {
+				return fmt.Errorf("%s: it refers to itself without anything between", n.paths[name])
+			}
+			next = []any{n.defs.m[name]}
+		}
+		for _, v := range next {
+			if c := v.(*jsonObject); state[c] == 0 {
+				if err := visit(c); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	all := []any{root}
+	for _, name := range n.defs.keys {
+		all = append(all, n.defs.m[name])
+	}
+	for _, s := range all {
+		if state[s.(*jsonObject)] == 0 {
+			if err := visit(s.(*jsonObject)); err != nil {
 				return err
 			}
 		}
@@ -298,24 +286,11 @@ func walkChildren(s map[string]any, path string) error {
 	return nil
 }
 
-func walkEach(m map[string]any, path string) error {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		if err := walkSchema(m[name], path+"/"+name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func walkList(list []any, path string) error {
-	for i, v := range list {
-		if err := walkSchema(v, fmt.Sprintf("%s/%d", path, i)); err != nil {
-			return err
+// unused returns an error for a keyword that is neither a note nor one of uses.
+func unused(s *jsonObject, path string, uses ...string) error {
+	for _, k := range slices.Sorted(slices.Values(s.keys)) {
+		if !slices.Contains(uses, k) && !isNote(k) {
+			return fmt.Errorf("%s: the keyword %q cannot be expressed here by a grammar", path, k)
 		}
 	}
 	return nil

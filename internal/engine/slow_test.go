@@ -1,0 +1,5 @@
+//go:build slow && cgo
+
+package engine
+
+func init() { randomSchemas = 20000 }
