@@ -85,3 +85,33 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// Each row has its name, a line and a dot, whose place is the logarithm of the value; what has no place has the name alone.
+func TestRanges(t *testing.T) {
+	c := &Ranges{Title: "ratios", Log: true, Mark: 1, Rows: []Range{
+		{"a & b", 0.1, 1, 10}, {"short", 0.4, 0.5, 0.6}, {"nothing", 0, 0, 0},
+	}}
+	text := string(c.SVG())
+	if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(text, "<circle"); n != 2 {
+		t.Errorf("%d dots, want 2", n)
+	}
+	for _, want := range []string{"a &amp; b", ">nothing<", ">0.1<", ">5<", hex(Palette[0]), hex(Palette[1])} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	// The middle of a row from 0.1 to 10 is where the mark is.
+	middle := "x1=\"" + strings.Split(strings.Split(text, `cx="`)[1], `"`)[0] + `" y1="34.0"`
+	if !strings.Contains(text, middle) {
+		t.Errorf("no line with %s", middle)
+	}
+	if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+		t.Error("the file has a value that is no number")
+	}
+	if flat := (&Ranges{Rows: []Range{{"x", 2, 3, 4}}}).SVG(); !strings.Contains(string(flat), ">3<") {
+		t.Error("an axis that is not logarithmic has no 3")
+	}
+}

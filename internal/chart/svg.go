@@ -10,15 +10,25 @@ import (
 // SVG returns the chart as an SVG file.
 func (c *Chart) SVG() []byte {
 	width, height := c.size()
-	s := &svg{}
-	fmt.Fprintf(&s.b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
-	fmt.Fprintf(&s.b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	s := newSVG(width, height)
 	c.draw(s)
-	s.b.WriteString("</svg>\n")
-	return s.b.Bytes()
+	return s.end()
 }
 
 type svg struct{ b bytes.Buffer }
+
+// newSVG begins a file of a size in pixels, white.
+func newSVG(width, height int) *svg {
+	s := &svg{}
+	fmt.Fprintf(&s.b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
+	fmt.Fprintf(&s.b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	return s
+}
+
+func (s *svg) end() []byte {
+	s.b.WriteString("</svg>\n")
+	return s.b.Bytes()
+}
 
 func (s *svg) line(x1, y1, x2, y2, width float64, c color.RGBA) {
 	fmt.Fprintf(&s.b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%g"/>`+"\n", x1, y1, x2, y2, hex(c), width)
