@@ -2,6 +2,8 @@
 // to measure with, where nothing is to be downloaded. Its text is noise; its arithmetic is that of a real model.
 //
 //	go run ./peers/synth -preset 135m -vocab ../.engine/src/models/ggml-vocab-starcoder.gguf -out /tmp/135m-f16.gguf
+//	go run ./peers/synth -preset 135m -vocab ../.engine/src/models/ggml-vocab-starcoder.gguf -lora /tmp/135m-lora.gguf
+//	go run ./peers/synth -embd 576 -mmproj /tmp/mmproj.gguf
 //
 // Weights are normal with standard deviation 0.02 (those that write to the residual stream are divided by
 // sqrt(2*layers)), norms are near 1, as a model is before training. The same seed writes the same bytes.
@@ -35,7 +37,9 @@ var presets = map[string]shape{
 type options struct {
 	shape
 	vocab, out string
-	lora       string // adapter to write as well; empty: none
+	lora       string // adapter to write; empty: none
+	mmproj     string // projector to write, alone; empty: none
+	tower      vision
 	rank       uint64 // of the adapter
 	f32        bool
 	tied       bool // the output matrix is the token embedding
@@ -55,6 +59,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.mmproj != "" {
+		return o.writeProjector(o.mmproj)
+	}
 	vocab, err := gguf.Open(o.vocab)
 	if err != nil {
 		return err
@@ -64,8 +71,20 @@ func run(args []string) error {
 	if !ok {
 		return fmt.Errorf("%s: no tokenizer.ggml.tokens", o.vocab)
 	}
-	tensors := o.tensors(uint64(tokens.Len()))
-	w, err := gguf.Create(o.out, o.keys(vocab.KVs, uint64(tokens.Len())), tensors)
+	if o.out != "" {
+		if err := o.writeModel(vocab.KVs, uint64(tokens.Len())); err != nil {
+			return err
+		}
+	}
+	if o.lora == "" {
+		return nil
+	}
+	return o.writeLoRA(o.lora, o.rank)
+}
+
+func (o *options) writeModel(vocab gguf.KVs, nVocab uint64) error {
+	tensors := o.tensors(nVocab)
+	w, err := gguf.Create(o.out, o.keys(vocab, nVocab), tensors)
 	if err != nil {
 		return err
 	}
@@ -76,10 +95,7 @@ func run(args []string) error {
 			return err
 		}
 	}
-	if err := w.Close(); err != nil || o.lora == "" {
-		return err
-	}
-	return o.writeLoRA(o.lora, o.rank)
+	return w.Close()
 }
 
 func parse(args []string) (options, error) {
@@ -95,12 +111,17 @@ func parse(args []string) (options, error) {
 	f.Uint64Var(&o.ff, "ff", 0, "feed-forward length")
 	f.Uint64Var(&o.ctx, "ctx", 4096, "context length of the model")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the weights")
-	f.StringVar(&o.lora, "lora", "", "LoRA adapter to write as well, for all linears of the layers")
+	f.StringVar(&o.lora, "lora", "", "LoRA adapter to write, for all linears of the layers; with -out or without")
 	f.Uint64Var(&o.rank, "rank", 16, "rank of the adapter")
 	f.BoolVar(&o.tied, "tied", true, "use the token embedding as output matrix")
 	f.BoolVar(&o.f32, "f32", false, "write the matrices as F32, not F16")
+	f.StringVar(&o.mmproj, "mmproj", "", "projector of images to write, for a model of -embd; needs no other flag")
+	o.tower.flags(f)
 	if err := f.Parse(args); err != nil {
 		return o, err
+	}
+	if o.mmproj != "" {
+		return o, o.tower.check(o.embd)
 	}
 	p, ok := presets[*preset]
 	if *preset != "" && !ok {
@@ -116,8 +137,8 @@ func parse(args []string) (options, error) {
 			return o, errors.New("give -preset or all of -embd -layers -heads -kv-heads -ff")
 		}
 	}
-	if o.vocab == "" || o.out == "" || f.NArg() != 0 {
-		return o, errors.New("want -vocab FILE -out FILE and no arguments")
+	if o.vocab == "" || o.out == "" && o.lora == "" || f.NArg() != 0 {
+		return o, errors.New("want -vocab FILE, -out FILE or -lora FILE, and no arguments")
 	}
 	if o.embd%o.heads != 0 || o.heads%o.kvHeads != 0 || o.embd/o.heads%2 != 0 {
 		return o, fmt.Errorf("%d embd, %d heads, %d kv heads: want whole groups and an even head size", o.embd, o.heads, o.kvHeads)

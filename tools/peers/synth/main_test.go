@@ -62,3 +62,28 @@ func TestParseErrors(t *testing.T) {
 		}
 	}
 }
+
+// A projector has the tensors of its tower, and those that lead to the model.
+func TestProjector(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.gguf")
+	if err := run([]string{"-embd", "32", "-vision-embd", "64", "-vision-layers", "2", "-vision-size", "8", "-vision-patch", "4", "-mmproj", path}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	if got, want := len(f.Tensors), 2+2*16+4; got != want {
+		t.Errorf("%d tensors, want %d", got, want)
+	}
+	i, ok := f.Tensor("mm.2.weight")
+	if !ok || f.Tensors[i].Shape[0] != 64 || f.Tensors[i].Shape[1] != 32 {
+		t.Errorf("mm.2.weight: got %v", f.Tensors)
+	}
+	for _, args := range [][]string{{"-mmproj", path}, {"-mmproj", path, "-embd", "32", "-vision-size", "9"}, {"-mmproj", path, "-embd", "32", "-vision-embd", "0"}} {
+		if err := run(args); err == nil {
+			t.Errorf("run(%q): no error", args)
+		}
+	}
+}
