@@ -3,13 +3,14 @@
 GO      ?= go
 MODEL   ?=
 FUZZTIME ?= 10m
-TEXT    ?= $(wildcard ../shared/data/war-and-peace.txt)
+PEERS    = llama-completion llama-bench llama-quantize llama-batched-bench llama-finetune llama-export-lora llama-perplexity \
+	llama-imatrix llama-cvector-generator llama-mtmd-cli
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Our own pages and the C++ runtime are in the binary; only libc stays outside.
 LDFLAGS := $(STRIP) -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup engine build test test-nocgo lint bench bench-tokens peers demo release check-long clean
+.PHONY: help setup engine build test test-nocgo lint bench peers demo release check-long clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -48,13 +49,9 @@ lint: engine .bin/staticcheck .bin/errcheck ## gofmt, go vet, staticcheck, errch
 peers: ## build llama.cpp's own tools from the same pin, for golden files and benchmarks
 	@tools/peers/build.sh
 
-bench: build ## compare speed and memory with the peers, side by side
-	@PEERS="llama-completion llama-bench llama-quantize" tools/peers/build.sh
-	cd tools && $(GO) run ./peers/bench $(BENCH)
-
-bench-tokens: engine ## tokenizers side by side: ours, llama_tokenize, tiktoken-go (TEXT=file)
-	$(GO) test ./internal/tokens -run '^$$' -bench 'Encode|Open|Run|ManyDocuments' -benchtime 3x
-	[ -z "$(TEXT)" ] || (cd tools && $(GO) run ./peers/tiktoken "$(abspath $(TEXT))")
+bench: build ## compare speed and memory with llama.cpp's tools, a few hours (BENCH=-quick: ten minutes; BENCH=-list)
+	@PEERS="$(PEERS)" tools/peers/build.sh
+	cd tools && $(GO) run ./peers/bench -o ../bench.jsonl -svg ../bench.svg $(BENCH)
 
 demo: build ## print a story of the built-in model, or of another: make demo MODEL=path.gguf
 	./gollama run -q $(if $(MODEL),-m "$(MODEL)") -p "Once upon a time" -n 200 --echo

@@ -1,14 +1,18 @@
-// Command bench runs gollama and llama.cpp's own tools on the same models, in turns, and prints the ratios of the
-// medians: prompt and generation speed, time to the first byte of the answer from the start of the process, and
-// peak memory; on a quiet machine and beside processes that take all the processor they can get.
+// Command bench compares gollama with llama.cpp's own tools: it runs both on the same inputs, in turns, and makes a
+// table of the ratios beside what they are to be.
 //
-//	go run ./peers/bench                         135M and 0.5B in F16, Q8_0 and Q4_K_M, 1 and 2 threads, quiet
-//	go run ./peers/bench -busy 2 -threads 2      beside two spinning processes
-//	go run ./peers/bench -models /tmp/m.gguf     a model of your own
-//	go run ./peers/bench -what records           many prompts in one process: against a process for each, against
-//	                                             llama-batched-bench, with a shared prefix, with guessed tokens
+//	go run ./peers/bench -list                          the cases and what they are for
+//	go run ./peers/bench -quick -o quick.jsonl          small inputs, under ten minutes on two cores
+//	go run ./peers/bench -o all.jsonl                   all cases at full size, a few hours
+//	go run ./peers/bench -only 'run/.*/t1' -o all.jsonl some of them; the file grows,
+//	                                                    and the table is of all that is in it
+//	go run ./peers/bench -table all.jsonl               nothing is run: the table of a file
+//	go run ./peers/bench -table all.jsonl -svg b.svg -markdown ../docs/benchmarks.md
+//	go run ./peers/bench -only run/ -models /tmp/m.gguf a model of your own
 //
-// Without -models the models are synthetic: made by ../synth and llama-quantize, and kept in the cache folder.
+// Models are of random weights, made by ../synth and llama-quantize, and kept in the cache folder. A ratio is that of
+// the two runs of one round; the table has the median, the least and the most of the rounds. The file has a line of
+// JSON for each case that was run, with every figure of every round; of one case the last line counts.
 package main
 
 import (
@@ -19,29 +23,22 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
+	"regexp"
+	"slices"
 	"strings"
 )
-
-type options struct {
-	gollama, peers string
-	models         []string
-	threads        []int
-	repeat         int
-	prompt, gen    int // tokens, about; tokens
-	ctx            int // tokens
-	busy           int // spinning processes
-	dir            string
-	what           string
-	procs          int // of llama-completion, for the 64 records
-}
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == spinArg {
 		spin()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:])
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == insideArg {
+		err = inside(os.Args[2:], os.Stdout)
+	} else {
+		err = run(ctx, os.Args[1:])
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: error:", err)
@@ -49,104 +46,125 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	o, err := parse(args)
+// settings are the options and what is to be done with them.
+type settings struct {
+	options
+	list               bool
+	only               *regexp.Regexp
+	file, table        string // results to add to, or to read
+	svg, markdown, dir string // dir: of temporary files
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	s, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if len(o.models) == 0 {
-		if o.models, err = synthetic(ctx, o.dir, o.peers); err != nil {
+	b := &bench{options: s.options}
+	cases := selected(contests(b), s)
+	switch {
+	case s.list:
+		for _, c := range cases {
+			fmt.Printf("%-36s %s\n", c.name, c.about)
+		}
+		return nil
+	case s.table != "":
+		list, err := readResults(s.table)
+		if err != nil {
+			return err
+		}
+		return s.show(list)
+	case len(cases) == 0:
+		return errors.New("no such case; -list names them")
+	}
+	if b.work, err = os.MkdirTemp(s.dir, "bench-*"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.work)) }()
+	if err := b.findText(); err != nil {
+		return err
+	}
+	list, failed, err := s.runAll(ctx, b, cases)
+	if err != nil {
+		return err
+	}
+	if s.file != "" && len(list) > 0 {
+		if list, err = readResults(s.file); err != nil {
 			return err
 		}
 	}
-	parts, err := wantsRecords(o.what)
-	if err != nil {
-		return err
-	}
-	if parts != nil {
-		return benchRecords(ctx, o, parts)
-	}
-	prompt, err := writePrompt(o.prompt)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(prompt) //nolint:errcheck // a temporary file
-	stopBusy, err := startBusy(o.busy)
-	if err != nil {
-		return err
-	}
-	defer stopBusy()
-
-	fmt.Printf("%d runs each, in turns, medians; prompt about %d tokens, %d generated; %d busy processes\n\n",
-		o.repeat, o.prompt, o.gen, o.busy)
-	fmt.Printf("%-22s %2s  %-14s %10s %12s %10s  %s\n", "model", "t", "", "gollama", "completion", "llama-bench", "ratio")
-	for _, model := range o.models {
-		for _, t := range o.threads {
-			rows, err := compare(ctx, o, model, prompt, t)
-			if err != nil {
-				return fmt.Errorf("%s, %d threads: %w", model, t, err)
-			}
-			rows.print(strings.TrimSuffix(filepath.Base(model), ".gguf"), t)
-		}
-	}
-	return nil
+	return errors.Join(s.show(list), failed)
 }
 
-func parse(args []string) (options, error) {
+// contests returns all cases.
+func contests(b *bench) []contest {
+	return slices.Concat(runCases(b), recordCases(b), tokenizeCases(b), finetuneCases(b), exportCases(b), imatrixCases(b), cvectorCases(b), mtmdCases(b))
+}
+
+func selected(all []contest, s settings) []contest {
+	return slices.DeleteFunc(all, func(c contest) bool { return s.quick && !c.quick || !s.only.MatchString(c.name) })
+}
+
+// runAll runs cases and adds each to the file when it is done. A case that fails does not stop the others; failed
+// says which did.
+func (s *settings) runAll(ctx context.Context, b *bench, cases []contest) (list []*result, failed, err error) {
+	for i, c := range cases {
+		fmt.Fprintf(os.Stderr, "bench: %d of %d: %s: %s\n", i+1, len(cases), c.name, c.about)
+		r, err := c.run(ctx, b)
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench: error:", err)
+			failed = errors.Join(failed, err)
+			continue
+		}
+		list = append(list, r)
+		if s.file != "" {
+			if err := appendResult(s.file, r); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return list, failed, nil
+}
+
+func parse(args []string) (settings, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return options{}, err
+		return settings{}, err
 	}
-	var o options
+	var s settings
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.StringVar(&o.gollama, "gollama", "../gollama", "program to measure; empty: the peers alone")
-	f.StringVar(&o.peers, "peers", "../.peers", "folder with llama-completion and llama-bench")
-	models := f.String("models", "", "GGUF files, separated by commas")
-	threads := f.String("threads", "1,2", "numbers of threads")
-	f.IntVar(&o.repeat, "n", 5, "runs of each program")
-	f.IntVar(&o.prompt, "prompt", 256, "length of the prompt in words of about a token")
-	f.IntVar(&o.gen, "gen", 64, "tokens to generate")
-	f.IntVar(&o.ctx, "c", 1024, "context in tokens")
-	f.IntVar(&o.busy, "busy", 0, "processes that spin meanwhile")
-	f.StringVar(&o.dir, "dir", filepath.Join(cache, "gollama", "bench"), "where the synthetic models are kept (2.5 GB)")
-	f.StringVar(&o.what, "what", "single", "single, records, or some of processes, batched, prefix, deterministic, lookup, draft")
-	f.IntVar(&o.procs, "procs", nRecords, "-what processes: how many to run, and to take for all 64")
+	f.BoolVar(&s.list, "list", false, "name the cases")
+	only := f.String("only", "", "run the cases whose name matches this regular expression")
+	f.BoolVar(&s.quick, "quick", false, "small inputs and fewer cases")
+	f.IntVar(&s.repeat, "n", 3, "rounds; some cases take fewer")
+	f.StringVar(&s.file, "o", "", "file of results to add to")
+	f.StringVar(&s.table, "table", "", "run nothing and show the results of this file")
+	f.StringVar(&s.svg, "svg", "", "write a picture of the results to this file")
+	f.StringVar(&s.markdown, "markdown", "", "put the table between the marks of this page")
+	f.StringVar(&s.gollama, "gollama", "../gollama", "program to measure")
+	f.StringVar(&s.peers, "peers", "../.peers", "folder with llama.cpp's tools")
+	models := f.String("models", "", "GGUF files for the cases of run/, separated by commas, instead of the synthetic ones")
+	f.StringVar(&s.text, "text", "../../shared/data/war-and-peace.txt", "English text; if it is not there, stories are drawn")
+	f.StringVar(&s.options.dir, "cache", filepath.Join(cache, "gollama", "bench"), "where models are kept (3 GB)")
+	f.StringVar(&s.dir, "tmp", "", "where outputs are written, 1 GB at a time; default: the system's temporary folder")
+	f.IntVar(&s.procs, "procs", nRecords, "records/*/processes: how many to run, and to take for all 64")
 	if err := f.Parse(args); err != nil {
-		return o, err
+		return s, err
 	}
 	if *models != "" {
-		o.models = strings.Split(*models, ",")
+		s.models = strings.Split(*models, ",")
 	}
-	for s := range strings.SplitSeq(*threads, ",") {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			return o, fmt.Errorf("-threads %q: want numbers from 1, separated by commas", *threads)
-		}
-		o.threads = append(o.threads, n)
+	if s.only, err = regexp.Compile(*only); err != nil {
+		return s, fmt.Errorf("-only: %w", err)
 	}
-	if f.NArg() != 0 || o.repeat < 1 || o.prompt < 1 || o.gen < 1 || o.procs < 1 || o.procs > nRecords {
-		return o, fmt.Errorf("want no arguments, -n, -prompt and -gen from 1, and -procs from 1 to %d", nRecords)
+	if f.NArg() != 0 || s.repeat < 1 || s.procs < 1 || s.procs > nRecords {
+		return s, fmt.Errorf("want no arguments, -n from 1, and -procs from 1 to %d", nRecords)
 	}
-	return o, nil
-}
-
-// writePrompt writes a text of n common words to a temporary file and returns its name.
-func writePrompt(n int) (string, error) {
-	words := strings.Fields("the people of this little town went to see what had come down from the hill in the night and " +
-		"found only some water and a white stone that no one could move by hand or with all the horses they had")
-	var b strings.Builder
-	for i := range n {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(words[i%len(words)])
+	if s.quick {
+		s.procs = min(s.procs, 8)
 	}
-	f, err := os.CreateTemp("", "bench-*.txt")
-	if err != nil {
-		return "", err
-	}
-	if _, err := f.WriteString(b.String()); err != nil {
-		return "", errors.Join(err, f.Close())
-	}
-	return f.Name(), f.Close()
+	return s, nil
 }

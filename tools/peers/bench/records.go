@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,69 +39,12 @@ type recordBench struct {
 	model   string
 	threads string
 	dir     string // for records and prompts
+	emit    func(name string, ours, peer float64, unit, note string)
 }
 
-// wantsRecords returns the parts that -what names, nil for single runs.
-func wantsRecords(what string) ([]string, error) {
-	if what == "single" {
-		return nil, nil
-	}
-	var all, list []string
-	for _, p := range recordParts {
-		all = append(all, p.name)
-	}
-	for name := range strings.SplitSeq(what, ",") {
-		switch {
-		case name == "records":
-			list = append(list, all...)
-		case slices.Contains(all, name):
-			list = append(list, name)
-		default:
-			return nil, fmt.Errorf("-what %q: want single, records, or some of %s", what, strings.Join(all, ", "))
-		}
-	}
-	return list, nil
-}
-
-// benchRecords prints a table of the parts for each model and number of threads.
-func benchRecords(ctx context.Context, o options, parts []string) error {
-	dir, err := os.MkdirTemp("", "bench-records-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	fmt.Printf("%d records of %d tokens each, %d runs of each program in turns, medians\n\n", nRecords, nGen, o.repeat)
-	fmt.Printf("%-14s %2s  %-34s %12s %12s  %7s  %s\n", "model", "t", "", "gollama", "peer", "ratio", "")
-	for _, model := range o.models {
-		for _, t := range o.threads {
-			b := &recordBench{ctx, o, model, strconv.Itoa(t), dir}
-			for _, p := range recordParts {
-				if !slices.Contains(parts, p.name) {
-					continue
-				}
-				if err := p.run(b); err != nil {
-					return fmt.Errorf("%s, %s, %d threads: %w", p.name, model, t, err)
-				}
-			}
-		}
-	}
-	return nil
-}
-
+// row gives what was measured: gollama's figure and the peer's.
 func (b *recordBench) row(name string, ours, peer float64, unit, note string) {
-	ratio := "-"
-	if ours != 0 && peer != 0 {
-		ratio = fmt.Sprintf("%.2f", ours/peer)
-	}
-	fmt.Printf("%-14s %2s  %-34s %12s %12s  %7s  %s\n", strings.TrimSuffix(filepath.Base(b.model), ".gguf"), b.threads, name,
-		withUnit(ours, unit), withUnit(peer, unit), ratio, note)
-}
-
-func withUnit(x float64, unit string) string {
-	if x == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f %s", x, unit)
+	b.emit(name, ours, peer, unit, note)
 }
 
 // prompt is that of record i, of about 14 tokens.
@@ -319,10 +261,4 @@ func (b *recordBench) deterministic() error {
 	return nil
 }
 
-func middle(v []float64) float64 {
-	var s []sample
-	for _, x := range v {
-		s = append(s, sample{gen: x})
-	}
-	return median(s, func(s sample) float64 { return s.gen })
-}
+func middle(v []float64) float64 { return spanOf(v).median }
