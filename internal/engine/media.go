@@ -192,7 +192,8 @@ type MediaChunk struct {
 	// NonCausal says that it must fit one physical batch.
 	NonCausal bool
 
-	native int // number in C, -1 for one that Go made
+	placeholder bool // its medium is one: it cannot be encoded
+	native      int  // number in C, -1 for one that Go made
 }
 
 // MediaChunks is a tokenized prompt. It holds preprocessed media until Close.

@@ -253,6 +253,7 @@ func (md *Media) tokenize(c *MediaChunks, parts []MediaPart) error {
 	defer pin.Unpin()
 	list := make([]C.gl_media_part, len(parts))
 	var ids []string
+	var empty []bool
 	for i, p := range parts {
 		switch b := p.Media; {
 		case b == nil:
@@ -271,7 +272,7 @@ func (md *Media) tokenize(c *MediaChunks, parts []MediaPart) error {
 				list[i].rgb = (*C.uint8_t)(unsafe.Pointer(&b.RGB[0]))
 			}
 		}
-		ids = append(ids, p.Media.ID)
+		ids, empty = append(ids, p.Media.ID), append(empty, p.Media.Placeholder())
 	}
 	var ptr *C.gl_chunks
 	var e C.gl_err
@@ -283,12 +284,12 @@ func (md *Media) tokenize(c *MediaChunks, parts []MediaPart) error {
 		}
 	}
 	c.ptr = unsafe.Pointer(ptr)
-	c.fill(ptr, ids)
+	c.fill(ptr, ids, empty)
 	live.Add(1)
 	return nil
 }
 
-func (c *MediaChunks) fill(ptr *C.gl_chunks, ids []string) {
+func (c *MediaChunks) fill(ptr *C.gl_chunks, ids []string, empty []bool) {
 	n := int(C.gl_chunks_count(ptr))
 	if n == 0 {
 		return
@@ -302,7 +303,7 @@ func (c *MediaChunks) fill(ptr *C.gl_chunks, ids []string) {
 		if chunk.Kind == ChunkText {
 			chunk.Tokens = append([]Token(nil), unsafe.Slice((*Token)(unsafe.Pointer(ci.tokens)), chunk.NTokens)...)
 		} else {
-			chunk.ID, chunk.Tile = ids[chunk.Media], tiles[chunk.Media]
+			chunk.ID, chunk.Tile, chunk.placeholder = ids[chunk.Media], tiles[chunk.Media], empty[chunk.Media]
 			tiles[chunk.Media]++
 		}
 		c.List = append(c.List, chunk)

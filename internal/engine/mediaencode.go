@@ -30,6 +30,9 @@ func (md *Media) Embed(ctx context.Context, c *MediaChunks, i int) ([]float32, e
 	if i < 0 || i >= len(c.List) || c.List[i].Kind == ChunkText {
 		return nil, fmt.Errorf("encode: chunk %d of the prompt is no medium", i)
 	}
+	if c.List[i].placeholder { // libmtmd knows it of images; of a sound it would encode silence
+		return nil, fmt.Errorf("encode: chunk %d of the prompt is a placeholder", i)
+	}
 	md.encoding.Lock()
 	defer md.encoding.Unlock()
 	chunk := c.List[i]
