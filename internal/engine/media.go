@@ -80,6 +80,13 @@ type MediaStats struct {
 	EncodeMS   float64 // in the encoder
 }
 
+// add adds the work between two counts.
+func (s *MediaStats) add(after, before MediaStats) {
+	s.Encodes += after.Encodes - before.Encodes
+	s.Runs += after.Runs - before.Runs
+	s.EncodeMS += after.EncodeMS - before.EncodeMS
+}
+
 // Bitmap is a decoded image or sound.
 type Bitmap struct {
 	ID string // SHA-256 of what it is, in hex: of its kind, its size and its pixels or samples
@@ -199,9 +206,19 @@ type MediaChunk struct {
 // MediaChunks is a tokenized prompt. It holds preprocessed media until Close.
 type MediaChunks struct {
 	List []MediaChunk
+	Work MediaStats // that it took to embed them
 
 	ptr   unsafe.Pointer      // gl_chunks, nil if there is none
 	embds map[int][][]float32 // by medium: the embeddings of its chunks, once they are computed
+}
+
+// MediaSpan is a media chunk on its way into a sequence of a context.
+type MediaSpan struct {
+	Chunks *MediaChunks
+	Chunk  int // number in Chunks.List
+	Pos    int // its first position
+	Seq    int
+	Logits bool // there are some after its last token
 }
 
 // NTokens returns the cells that the prompt takes.

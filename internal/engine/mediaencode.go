@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 )
@@ -42,6 +44,7 @@ func (md *Media) Embed(ctx context.Context, c *MediaChunks, i int) ([]float32, e
 		key := c.key(group)
 		if embds = md.cache.get(key); embds != nil {
 			md.stats.CacheHits += len(group)
+			c.Work.CacheHits += len(group)
 		} else {
 			var err error
 			if embds, err = md.encode(ctx, c, group); err != nil {
@@ -61,7 +64,11 @@ func (md *Media) encode(ctx context.Context, c *MediaChunks, group []int) ([][]f
 		return nil, &Error{Op: "encode", Path: md.m.info.Path, Msg: "the model was loaded without its weights"}
 	}
 	begin := time.Now()
-	defer func() { md.stats.EncodeMS += time.Since(begin).Seconds() * 1e3 }()
+	before := md.stats
+	defer func() {
+		md.stats.EncodeMS += time.Since(begin).Seconds() * 1e3
+		c.Work.add(md.stats, before)
+	}()
 	out := make([][]float32, len(group))
 	total := 0
 	idx := make([]C.int32_t, len(group))
@@ -114,40 +121,79 @@ func (md *Media) encodeSome(ctx context.Context, c *MediaChunks, idx []C.int32_t
 	return 0, &Error{Op: "encode media", Msg: mediaCause(errText(&e), cause, "the encoder failed"), Err: ErrMedia}
 }
 
-// Decode evaluates media chunk i in context ctx at position pos0 of sequence seq, with logits for its last embedding if
+// Decode evaluates media chunk i in context lctx at position pos0 of sequence seq, with logits for its last embedding if
 // they are wanted. ErrContextFull means that there is no room for it. On an error the memory may hold a part of it.
 func (md *Media) Decode(ctx context.Context, lctx *Context, c *MediaChunks, i, pos0, seq int, logits bool) error {
-	if lctx == nil || lctx.ptr == nil {
+	return md.DecodeSpans(ctx, lctx, []MediaSpan{{Chunks: c, Chunk: i, Pos: pos0, Seq: seq, Logits: logits}})
+}
+
+// DecodeSpans does the same for chunks of several sequences, which are computed together: they fit one physical batch, and
+// all or none of them are NonCausal. The logits of a span are those of its last token's place among the tokens of all.
+func (md *Media) DecodeSpans(ctx context.Context, lctx *Context, spans []MediaSpan) error {
+	if md == nil || lctx == nil || lctx.ptr == nil {
 		return ErrClosed
 	}
 	if lctx.m != md.m {
 		return errors.New("decode: the projector was loaded for another model")
 	}
-	embd, err := md.Embed(ctx, c, i)
-	if err != nil {
+	if err := checkSpans(lctx, spans); err != nil {
 		return err
+	}
+	list := make([]C.gl_span, len(spans))
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	var outs []bool
+	for k, s := range spans {
+		embd, err := md.Embed(ctx, s.Chunks, s.Chunk)
+		if err != nil {
+			return err
+		}
+		pin.Pin(&embd[0])
+		chunk := &s.Chunks.List[s.Chunk]
+		list[k] = C.gl_span{chunks: (*C.gl_chunks)(s.Chunks.ptr), chunk: C.int(chunk.native), embd: (*C.float)(unsafe.Pointer(&embd[0])),
+			pos0: C.int(s.Pos), seq: C.int(s.Seq), logits: C.bool(s.Logits)}
+		outs = append(outs, make([]bool, chunk.NTokens)...)
+		outs[len(outs)-1] = s.Logits
 	}
 	md.mu.RLock()
 	defer md.mu.RUnlock()
-	if md.ptr == nil || c.ptr == nil {
+	if md.ptr == nil {
 		return ErrClosed
 	}
-	chunk := &c.List[i]
-	switch limit := min(lctx.NBatch(), lctx.NUBatch()); {
-	case chunk.NonCausal && chunk.NTokens > limit:
-		return &Error{Op: "decode", Msg: fmt.Sprintf("an image of %d tokens must fit one batch, and --batch-size and --ubatch-size take %d",
-			chunk.NTokens, limit), Err: ErrMedia}
-	case pos0 < 0 || seq < 0 || seq >= lctx.NSeqMax():
-		return fmt.Errorf("decode: position %d of sequence %d, want 0 or more and below %d", pos0, seq, lctx.NSeqMax())
-	}
 	return lctx.decodeMedia(ctx, func(e *C.gl_err) C.int {
-		return C.gl_media_decode(md.ptr, lctx.ptr, (*C.gl_chunks)(c.ptr), C.int(chunk.native), (*C.float)(unsafe.Pointer(&embd[0])),
-			C.int(pos0), C.int(seq), C.bool(logits), e)
-	}, chunk.NTokens, logits)
+		return C.gl_media_decode(md.ptr, lctx.ptr, &list[0], C.int(len(list)), e)
+	}, outs)
 }
 
-// decodeMedia runs a decode of n embeddings, the last with output if logits.
-func (c *Context) decodeMedia(ctx context.Context, decode func(*C.gl_err) C.int, n int, logits bool) error {
+// checkSpans refuses what llama_decode would assert on.
+func checkSpans(lctx *Context, spans []MediaSpan) error {
+	limit, total := min(lctx.NBatch(), lctx.NUBatch()), 0
+	for _, s := range spans {
+		if s.Chunks == nil || s.Chunk < 0 || s.Chunk >= len(s.Chunks.List) || s.Chunks.List[s.Chunk].Kind == ChunkText {
+			return fmt.Errorf("decode: chunk %d of the prompt is no medium", s.Chunk)
+		}
+		chunk := &s.Chunks.List[s.Chunk]
+		total += chunk.NTokens
+		switch {
+		case chunk.NTokens < 1:
+			return &Error{Op: "decode", Msg: "the medium has no tokens", Err: ErrMedia}
+		case chunk.NonCausal && chunk.NTokens > limit:
+			return &Error{Op: "decode", Msg: fmt.Sprintf("an image of %d tokens must fit one batch, and --batch-size and --ubatch-size take %d",
+				chunk.NTokens, limit), Err: ErrMedia}
+		case s.Pos < 0 || s.Seq < 0 || s.Seq >= lctx.NSeqMax():
+			return fmt.Errorf("decode: position %d of sequence %d, want 0 or more and below %d", s.Pos, s.Seq, lctx.NSeqMax())
+		case chunk.NonCausal != spans[0].Chunks.List[spans[0].Chunk].NonCausal:
+			return errors.New("decode: media with and without causal attention in one batch")
+		}
+	}
+	if len(spans) == 0 || len(spans) > 1 && total > limit {
+		return fmt.Errorf("decode: %d media of %d tokens in a batch of %d", len(spans), total, limit)
+	}
+	return nil
+}
+
+// decodeMedia runs a decode of embeddings, of which outs says which have output.
+func (c *Context) decodeMedia(ctx context.Context, decode func(*C.gl_err) C.int, outs []bool) error {
 	if err := ctx.Err(); err != nil {
 		return canceled(err)
 	}
@@ -164,10 +210,9 @@ func (c *Context) decodeMedia(ctx context.Context, decode func(*C.gl_err) C.int,
 	if rc != 0 {
 		return c.decodeError(ctx, int(rc), errText(&e), cause)
 	}
-	if logits {
-		last := (n - 1) % c.NBatch()
-		c.outs = make([]bool, last+1)
-		c.outs[last] = true
+	if slices.Contains(outs, true) {
+		c.base = (len(outs) - 1) / c.NBatch() * c.NBatch() // of a long one, the last batch is there
+		c.outs = outs[c.base:]
 	}
 	return nil
 }

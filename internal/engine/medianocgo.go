@@ -44,5 +44,8 @@ func (md *Media) Decode(context.Context, *Context, *MediaChunks, int, int, int, 
 	return ErrNoCgo
 }
 
+// DecodeSpans returns ErrNoCgo.
+func (md *Media) DecodeSpans(context.Context, *Context, []MediaSpan) error { return ErrNoCgo }
+
 // DecodeAudio returns ErrNoCgo.
 func (md *Media) DecodeAudio([]byte) (*Bitmap, error) { return nil, ErrNoCgo }

@@ -206,21 +206,34 @@ int gl_media_encode(gl_media * m, const gl_chunks * c, const int32_t * idx, int 
     });
 }
 
-// The positions of a chunk's embeddings as llama_decode takes them, per_embd of each: all first ones, then all second ones.
-static std::vector<llama_pos> positions(const mtmd_input_chunk * chunk, int n, int per_embd, int pos0) {
-    std::vector<llama_pos> pos((size_t) n * per_embd);
+// Embeddings as llama_decode takes them; of positions there are several to an embedding under M-RoPE, in pos[0], pos[1], ...
+struct embeddings {
+    std::vector<std::vector<llama_pos>> pos;
+    std::vector<llama_seq_id>           seq;
+    std::vector<int8_t>                 out;
+    std::vector<float>                  copied; // of several spans
+    const float *                       embd = nullptr;
+
+    int size() const { return (int) seq.size(); }
+};
+
+static void add_span(embeddings & e, const gl_span & s) {
+    const auto *              chunk = mtmd_input_chunks_get(s.chunks->list.get(), s.chunk);
+    const int                 n     = (int) mtmd_input_chunk_get_n_tokens(chunk);
     const mtmd_image_tokens * image = mtmd_input_chunk_get_tokens_image(chunk);
     for (int i = 0; i < n; i++) {
-        mtmd_decoder_pos p = { (uint32_t) (pos0 + i), (uint32_t) (pos0 + i), (uint32_t) (pos0 + i), (uint32_t) (pos0 + i) };
-        if (per_embd > 1 && image) {
-            p = mtmd_image_tokens_get_decoder_pos(image, pos0, i);
+        const auto at = (uint32_t) (s.pos0 + i);
+        mtmd_decoder_pos p = { at, at, at, at };
+        if (e.pos.size() > 1 && image) {
+            p = mtmd_image_tokens_get_decoder_pos(image, s.pos0, i);
         }
         const uint32_t sections[] = { p.t, p.y, p.x, p.z };
-        for (int k = 0; k < per_embd; k++) {
-            pos[(size_t) k * n + i] = (llama_pos) sections[k];
+        for (size_t k = 0; k < e.pos.size(); k++) {
+            e.pos[k].push_back((llama_pos) sections[k]);
         }
+        e.seq.push_back(s.seq);
+        e.out.push_back(s.logits && i == n - 1);
     }
-    return pos;
 }
 
 // Without causal attention while it lives.
@@ -238,30 +251,37 @@ struct non_causal {
     }
 };
 
-// As mtmd_helper_decode_image_chunk, but that this can have logits.
-int gl_media_decode(gl_media * m, gl_ctx * ctx, const gl_chunks * c, int i, const float * embd, int pos0, int seq, bool logits,
-                    gl_err * err) {
+// As mtmd_helper_decode_image_chunk, but that this can have logits and several sequences.
+int gl_media_decode(gl_media * m, gl_ctx * ctx, const gl_span * spans, int n, gl_err * err) {
     return guard(err, -100, [&] {
-        const auto * chunk    = mtmd_input_chunks_get(c->list.get(), i);
-        const int    n        = (int) mtmd_input_chunk_get_n_tokens(chunk);
-        const int    per_embd = mtmd_decode_use_mrope(m->ctx) ? 4 : 1;
-        const auto   all      = positions(chunk, n, per_embd, pos0);
-
-        std::vector<int32_t>        n_seq(n, 1);
-        std::vector<llama_seq_id *> seqs(n, &seq);
-        std::vector<int8_t>         out(n, 0);
-        out[n - 1] = logits;
-
-        non_causal scope(c->non_causal[i] ? gl_llama(ctx) : nullptr);
-        const int step = (int) llama_n_batch(gl_llama(ctx));
-        for (int from = 0; from < n; from += step) {
-            const int count = std::min(step, n - from);
-            std::vector<llama_pos> pos;
-            for (int k = 0; k < per_embd; k++) {
-                pos.insert(pos.end(), all.begin() + (size_t) k * n + from, all.begin() + (size_t) k * n + from + count);
+        embeddings e;
+        e.pos.resize(mtmd_decode_use_mrope(m->ctx) ? 4 : 1);
+        e.embd = spans[0].embd;
+        for (int i = 0; i < n; i++) {
+            const int before = e.size();
+            add_span(e, spans[i]);
+            if (n > 1) {
+                e.copied.insert(e.copied.end(), spans[i].embd, spans[i].embd + (size_t) (e.size() - before) * m->n_embd);
             }
-            llama_batch b = { count, nullptr, const_cast<float *>(embd) + (size_t) from * m->n_embd, pos.data(), n_seq.data(), seqs.data(),
-                              out.data() + from };
+        }
+        if (n > 1) {
+            e.embd = e.copied.data();
+        }
+        std::vector<int32_t>        n_seq(e.size(), 1);
+        std::vector<llama_seq_id *> seqs;
+        for (auto & s : e.seq) {
+            seqs.push_back(&s);
+        }
+        non_causal scope(spans[0].chunks->non_causal[spans[0].chunk] ? gl_llama(ctx) : nullptr);
+        const int step = (int) llama_n_batch(gl_llama(ctx));
+        for (int from = 0; from < e.size(); from += step) {
+            const int count = std::min(step, e.size() - from);
+            std::vector<llama_pos> pos; // all first ones, then all second ones
+            for (const auto & p : e.pos) {
+                pos.insert(pos.end(), p.begin() + from, p.begin() + from + count);
+            }
+            llama_batch b = { count, nullptr, const_cast<float *>(e.embd) + (size_t) from * m->n_embd, pos.data(), n_seq.data(), seqs.data() + from,
+                              e.out.data() + from };
             if (const int rc = gl_decode_batch(ctx, b)) {
                 return rc;
             }

@@ -56,9 +56,16 @@ void gl_chunks_get(const gl_chunks * c, gl_chunk * out); // gl_chunks_count of t
 // Encodes chunks idx[0], idx[1], ... in one run, as many of the n as go together, and writes their embeddings one after
 // the other to out. The number of chunks encoded; 0 for an error.
 int gl_media_encode(gl_media * m, const gl_chunks * c, const int32_t * idx, int n, float * out, gl_err * err);
-// Evaluates the embeddings of chunk i at position pos0, with logits after the last if wanted: llama_decode's return value.
-int gl_media_decode(gl_media * m, gl_ctx * ctx, const gl_chunks * c, int i, const float * embd, int pos0, int seq, bool logits,
-                    gl_err * err);
+// A chunk's embeddings on their way into a sequence.
+typedef struct {
+    const gl_chunks * chunks; int chunk;
+    const float * embd;
+    int pos0, seq;
+    bool logits; // after the last of them
+} gl_span;
+
+// Evaluates spans: one of any length, or several that fit one batch and are alike in causality. llama_decode's return value.
+int gl_media_decode(gl_media * m, gl_ctx * ctx, const gl_span * spans, int n, gl_err * err);
 // Decodes a sound file to mono at the rate of the media's encoder: malloc'd, NULL for an error.
 float * gl_media_audio(gl_media * m, const uint8_t * data, size_t n, size_t * n_samples, gl_err * err);
 
