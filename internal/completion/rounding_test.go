@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -107,6 +108,15 @@ func TestRounding(t *testing.T) {
 		for _, det := range []bool{true, false} {
 			few := roundingRequests(0)
 			ref := slotsOn(t, m, PinnedRows, 1024, det, few, change)
+			alone := map[string]Reply{}
+			for _, r := range few {
+				maps.Copy(alone, slotsOn(t, m, PinnedRows, 1024, det, []*Request{r}, change))
+			}
+			d := furthest(ref, alone)
+			t.Logf("flash attention %v, deterministic %v, one text in all: %.2g", fa, det, d)
+			if det && d != 0 {
+				t.Errorf("flash attention %v, one text in all: log-probabilities differ by %g", fa, d)
+			}
 			for _, np := range []int{1, 2, 8, 16, 32} {
 				if det && np%PinnedRows != 0 {
 					continue

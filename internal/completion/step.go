@@ -320,7 +320,7 @@ func (s *Slots[C]) pinnedStep(ctx context.Context, done func(Reply) error) error
 			s.add(i, 0)
 			continue
 		}
-		s.batch.Add(0, s.slots[i].used, i, false)
+		s.batch.Add(0, s.slots[i].used, i, true) // the last layers and the head take only rows with output
 	}
 	if err := s.evaluate(ctx, done); err != nil {
 		return err
