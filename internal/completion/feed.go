@@ -17,6 +17,7 @@ type feed struct {
 	full  chan struct{} // closed when it is as far ahead as it gets
 	err   error         // what ended it other than io.EOF; valid once ended
 	ended bool
+	work  sync.Mutex // held while a request is prepared
 }
 
 // newFeed begins to read up to depth requests ahead and prepares each.
@@ -35,7 +36,9 @@ func newFeed(ctx context.Context, depth int, next func(context.Context) (*Reques
 				}
 				return
 			}
-			prepare(r)
+			if !f.prepare(ctx, r, prepare) {
+				return
+			}
 			if len(f.ch) == depth {
 				full()
 			}
@@ -47,6 +50,23 @@ func newFeed(ctx context.Context, depth int, next func(context.Context) (*Reques
 		}
 	}()
 	return f
+}
+
+// prepare prepares r, unless ctx has ended: what that needs may be gone then.
+func (f *feed) prepare(ctx context.Context, r *Request, prepare func(*Request)) bool {
+	f.work.Lock()
+	defer f.work.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	prepare(r)
+	return true
+}
+
+// wait returns when nothing is prepared any more, once the feed's context has ended.
+func (f *feed) wait() {
+	f.work.Lock()
+	defer f.work.Unlock()
 }
 
 // start waits a moment for the first requests, so that the first batch has as

@@ -63,20 +63,32 @@ func (s *Session[C]) Drop() {
 // else. free frees what it made.
 func (s *Session[C]) prepareMedia(opt *Options) (free func(), err error) {
 	free = func() {}
-	parts := opt.Parts
-	opt.Parts = nil
-	if parts != nil && opt.Chunks == nil {
-		if s.e.Media == nil {
-			return free, s.textParts(opt, parts)
-		}
-		c, err := s.e.Media.Tokenize(parts, true)
+	if opt.Parts != nil && opt.Chunks == nil && s.e.Media != nil {
+		c, err := s.e.Media.Tokenize(opt.Parts, true)
 		if err != nil {
 			return free, fmt.Errorf("tokenize the prompt: %w", err)
 		}
 		opt.Chunks, free = c, func() { _ = c.Close() }
 	}
+	if err := opt.takeChunks(s.e.Vocab, s.e.Media != nil); err != nil {
+		return free, err
+	}
+	if opt.Chunks != nil && s.encoder != nil {
+		return free, errors.New("a model that reads the prompt with an encoder takes no images or sounds")
+	}
+	return free, nil
+}
+
+// takeChunks makes opt.Tokens of the text of opt.Chunks, or of opt.Parts, which must then be text. Chunks without media are
+// text and nothing else.
+func (opt *Options) takeChunks(vocab Vocab, hasMedia bool) error {
+	parts := opt.Parts
+	opt.Parts = nil
 	if opt.Chunks == nil {
-		return free, nil
+		if parts == nil {
+			return nil
+		}
+		return opt.textParts(vocab, parts)
 	}
 	opt.Tokens = []engine.Token{}
 	isMedia := func(c engine.MediaChunk) bool { return c.Kind != engine.ChunkText }
@@ -86,24 +98,22 @@ func (s *Session[C]) prepareMedia(opt *Options) (free func(), err error) {
 	switch {
 	case !slices.ContainsFunc(opt.Chunks.List, isMedia):
 		opt.Chunks = nil
-	case s.e.Media == nil:
-		return free, ErrNoMedia
-	case s.encoder != nil:
-		return free, errors.New("a model that reads the prompt with an encoder takes no images or sounds")
+	case !hasMedia:
+		return ErrNoMedia
 	case opt.PromptLogprobs:
-		return free, errors.New("a prompt with images or sounds has no log-probabilities")
+		return errors.New("a prompt with images or sounds has no log-probabilities")
 	}
-	return free, nil
+	return nil
 }
 
 // textParts makes opt.Tokens of parts that must be text.
-func (s *Session[C]) textParts(opt *Options, parts []engine.MediaPart) error {
+func (opt *Options) textParts(vocab Vocab, parts []engine.MediaPart) error {
 	opt.Tokens = []engine.Token{}
 	for i, p := range parts {
 		if p.Media != nil {
 			return ErrNoMedia
 		}
-		tokens, err := s.e.Vocab.Tokenize(p.Text, i == 0, p.ParseSpecial)
+		tokens, err := vocab.Tokenize(p.Text, i == 0, p.ParseSpecial)
 		if err != nil {
 			return fmt.Errorf("tokenize the prompt: %w", err)
 		}
@@ -123,6 +133,7 @@ func (q *sequence) fitMedia(c *engine.MediaChunks) error {
 	}
 	u := &q.res.Usage
 	u.PromptTokens, u.NPos = n, c.NPos()
+	q.extra = u.PromptTokens - u.NPos
 	for i := range c.List {
 		if c.List[i].Kind != engine.ChunkText {
 			u.MediaTokens += c.List[i].NTokens
@@ -173,7 +184,7 @@ func (s *Session[C]) evaluateMedia(ctx context.Context, c *engine.MediaChunks) e
 		}
 		progress(done)
 	}
-	s.q.nPast, s.q.extra = s.nPos, total-s.nPos
+	s.q.nPast = s.nPos
 	return nil
 }
 

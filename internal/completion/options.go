@@ -53,6 +53,14 @@ type Media[C Context] interface {
 	Decode(ctx context.Context, c C, chunks *engine.MediaChunks, i, pos0, seq int, logits bool) error
 }
 
+// SlotMedia is what Slots need of *engine.Media, over a Context of type C.
+type SlotMedia[C any] interface {
+	// Embed encodes media chunk i, if it is not encoded yet.
+	Embed(ctx context.Context, chunks *engine.MediaChunks, i int) ([]float32, error)
+	// DecodeSpans evaluates media chunks of several sequences together, with the logits of those that want them.
+	DecodeSpans(ctx context.Context, c C, spans []engine.MediaSpan) error
+}
+
 // Sampler is what a completion needs of *engine.Sampler, over a Context of type C.
 type Sampler[C Context] interface {
 	Sample(c C, i int) (engine.Token, error)
@@ -120,8 +128,8 @@ type Options struct {
 	ID     string         // of the result; empty means a random one
 	Prompt string         // any bytes
 	Tokens []engine.Token // the prompt, instead of Prompt
-	// Parts are the prompt, instead of both: text, and images and sounds for Engine.Media. Chunks are such a prompt
-	// tokenized before, with BOS and EOS; who made them closes them. Only a Session takes either.
+	// Parts are the prompt, instead of both: text, and images and sounds for Engine.Media, which only a Session takes. Chunks
+	// are such a prompt tokenized before, with BOS and EOS. Who made them closes them; Slots do it, too, once they are read.
 	Parts  []engine.MediaPart
 	Chunks *engine.MediaChunks
 

@@ -100,9 +100,6 @@ func (q *sequence) prepare() ([]engine.Token, error) {
 // promptTokens returns the tokens that opt's prompt is, before it is fitted into a context.
 func promptTokens(vocab Vocab, opt *Options) ([]engine.Token, error) {
 	prompt := opt.Tokens
-	if opt.Parts != nil {
-		return nil, errors.New("a prompt in parts is a session's only")
-	}
 	if prompt == nil {
 		var err error
 		if prompt, err = vocab.Tokenize(opt.Prompt, true, opt.ParseSpecial); err != nil {

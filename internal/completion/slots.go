@@ -22,6 +22,7 @@ type SlotContext interface {
 	// Logits returns those after token i of the last batch, valid until the next.
 	Logits(i int) ([]float32, error)
 	SeqCp(src, dst, p0, p1 int) bool
+	SeqPosMin(seq int) int // the lowest position held, -1 if there is none
 	ClearMemory()
 }
 
@@ -52,6 +53,8 @@ type Reply struct {
 	Results []Result
 	More    *More // for its result; may be nil
 	Err     error
+
+	Reading, Writing time.Duration // of its prompt and its texts, beside others
 }
 
 // SlotConfig says how Slots work.
@@ -64,6 +67,13 @@ type SlotConfig[C SlotContext] struct {
 	// Prefix is the text that all prompts begin with. It is evaluated once, and
 	// of each prompt only what differs from it.
 	Prefix string
+
+	// Media, which may be nil, reads images and sounds of prompts in Chunks. What such a prompt shares with one before is not
+	// evaluated again, unless NoReuse says so.
+	Media   SlotMedia[C]
+	NoReuse bool
+
+	Ahead int // requests that are read and prepared ahead; 0 is Parallel
 
 	// Speculator, which may be nil, guesses tokens while there are few texts.
 	Speculator Speculator
@@ -110,6 +120,8 @@ type text[C SlotContext] struct {
 	index   int
 	sampler SlotSampler[C]
 	begun   bool // the Speculator knows it
+
+	started, first time.Time // in its slot, and when its first token was there
 }
 
 // group is a request and its texts so far.
@@ -118,18 +130,25 @@ type group[C SlotContext] struct {
 	results []Result
 	left    int   // texts not ended
 	err     error // of the first text that failed
+	begun   bool  // all its texts are, and not only the first
 	home    int   // a slot that has the whole prompt while texts are waiting; -1 none
+	nPos    int   // positions of the prompt
+
+	reading, writing time.Duration
 }
 
 // slot is a sequence of the context and the text in it.
 type slot[C SlotContext] struct {
 	*text[C]
-	rest  []engine.Token // of the prompt, not evaluated
-	row   int            // of the batch, with the logits to sample from; -1 none
-	first int            // row of the batch of the first token of the prompt's part; -1 none
-	part  int            // tokens of the prompt in the batch
-	clean int            // tokens of the prefix held as the prefix's own evaluation left them
-	used  int            // tokens held while there is no text
+	rest  []engine.Token      // of the prompt, not evaluated; of one with media, up to the next chunk
+	next  int                 // chunk of the prompt that comes after rest
+	waits bool                // nothing of the chunks was looked at yet
+	held  []engine.MediaChunk // what the sequence begins with, as far as it is whole chunks of a prompt with media
+	row   int                 // of the batch, with the logits to sample from; -1 none
+	first int                 // row of the batch of the first token of the prompt's part; -1 none
+	part  int                 // tokens of the prompt in the batch
+	clean int                 // tokens of the prefix held as the prefix's own evaluation left them
+	used  int                 // tokens held while there is no text
 }
 
 // NewSlots returns slots over a context, whose memory is cleared when they run.
@@ -143,6 +162,9 @@ func NewSlots[C SlotContext](cfg SlotConfig[C]) (*Slots[C], error) {
 	}
 	if cfg.Prefix != "" {
 		need++
+	}
+	if cfg.Media != nil && (cfg.Prefix != "" || cfg.Speculator != nil) {
+		return nil, errors.New("prompts with images or sounds have no shared prefix and are not guessed")
 	}
 	if cfg.Parallel < 1 || cfg.Context.NSeqMax() < need {
 		return nil, fmt.Errorf("%d slots need %d sequences, the context has %d", cfg.Parallel, need, cfg.Context.NSeqMax())
@@ -172,7 +194,13 @@ func (s *Slots[C]) Run(ctx context.Context, next func(context.Context) (*Request
 	if err := s.readPrefix(ctx); err != nil {
 		return err
 	}
-	feed := newFeed(ctx, s.Parallel, next, s.prepare)
+	ahead := s.Parallel
+	if s.Ahead > 0 {
+		ahead = s.Ahead - 1 // one more is in its hand
+	}
+	feed := newFeed(ctx, ahead, next, s.prepare)
+	defer feed.wait()
+	defer stop()
 	feed.start(ctx)
 	for {
 		if err := s.refill(ctx, feed, done); err != nil {
@@ -242,16 +270,25 @@ func (s *Slots[C]) readPrefix(ctx context.Context) error {
 func (s *Slots[C]) chunk() int { return max(min(s.Context.NUBatch(), s.Context.NBatch()), s.Parallel) }
 
 func (s *Slots[C]) decode(ctx context.Context) error {
-	begin := time.Now()
-	err := s.Context.Decode(ctx, &s.batch)
-	s.stats.Decode += time.Since(begin)
 	s.stats.Batches++
+	return s.timed(func() error { return s.Context.Decode(ctx, &s.batch) })
+}
+
+// timed runs what is the engine's work.
+func (s *Slots[C]) timed(f func() error) error {
+	begin := time.Now()
+	err := f()
+	s.stats.Decode += time.Since(begin)
 	return err
 }
 
 // prepare does what a request needs before it has a slot; it runs ahead of the
 // evaluation, in the feed's goroutine.
 func (s *Slots[C]) prepare(r *Request) {
+	if r.err = r.takeChunks(s.Vocab, s.Media != nil); r.err != nil || r.Chunks != nil {
+		r.tokens = r.Tokens
+		return
+	}
 	if r.Tokens != nil {
 		r.tokens = slices.Concat(s.prefix, r.Tokens)
 		return
@@ -319,6 +356,10 @@ func (s *Slots[C]) start(i int, r *Request) error {
 	}
 	r.prompt = prompt
 	sl := &s.slots[i]
+	if r.Chunks != nil {
+		sl.text, sl.next, sl.waits = t, 0, true
+		return nil
+	}
 	keep := 0
 	if s.prefix != nil && !r.PromptLogprobs {
 		keep = s.share(i, min(commonPrefix(s.prefix, prompt), len(prompt)-1))
@@ -352,7 +393,10 @@ func (s *Slots[C]) newText(g *group[C], k, i int) (*text[C], []engine.Token, err
 		_ = sampler.Close()
 		return nil, nil, err
 	}
-	return &text[C]{sequence: q, group: g, index: k, sampler: sampler}, prompt, nil
+	if g.nPos = len(prompt); opt.Chunks != nil {
+		g.nPos = q.res.Usage.NPos
+	}
+	return &text[C]{sequence: q, group: g, index: k, sampler: sampler, started: time.Now()}, prompt, nil
 }
 
 // share leaves n tokens of the prefix in slot i, or none if the memory cannot do that.
@@ -361,8 +405,9 @@ func (s *Slots[C]) share(i, n int) int {
 	if n < 1 {
 		return 0
 	}
-	if sl.clean < n {
-		if !s.Context.SeqCp(s.Parallel, i, -1, -1) {
+	// A cache of sliding windows lets go of the beginning: what is left may not reach back far enough.
+	if sl.clean < n || s.Context.SeqPosMin(i) > 0 {
+		if n < len(s.prefix) && s.Context.SeqPosMin(s.Parallel) > 0 || !s.Context.SeqCp(s.Parallel, i, -1, -1) {
 			return 0
 		}
 		sl.clean = len(s.prefix)
@@ -388,21 +433,26 @@ func (s *Slots[C]) nextWaiting(i int) bool {
 	s.waiting = append(s.waiting[:k], s.waiting[k+1:]...)
 	g := t.group
 	sl := &s.slots[i]
-	prompt := g.req.prompt
-	ok := g.home >= 0
+	ok := g.home >= 0 && s.hasPrompt(g)
 	if ok && g.home != i {
 		ok = s.Context.SeqCp(g.home, i, -1, -1)
-		sl.clean = s.slots[g.home].clean
+		sl.clean, sl.held = s.slots[g.home].clean, slices.Clip(s.slots[g.home].held)
 	}
-	ok = ok && s.Context.SeqRm(i, len(prompt), -1)
-	sl.text, sl.rest = t, nil
+	ok = ok && s.Context.SeqRm(i, g.nPos, -1)
+	sl.text, sl.rest, sl.waits = t, nil, false
+	sl.next = len(sl.list())
 	t.seq = i
 	if !ok {
-		// The memory cannot share a part: the prompt is read again.
-		s.cut(i, 0)
-		sl.rest, t.nPast = prompt, 0
+		s.restart(i) // the memory cannot share a part: the prompt is read again
 	}
 	return true
+}
+
+// hasPrompt reports whether the home of g still has all of the prompt. Of a cache of sliding windows only that is certain
+// before another token was evaluated.
+func (s *Slots[C]) hasPrompt(g *group[C]) bool {
+	t := s.slots[g.home].text
+	return s.Context.SeqPosMin(g.home) <= 0 || t != nil && t.group == g && t.nPast == g.nPos
 }
 
 // compact moves texts from the last slots to free ones before them, once no

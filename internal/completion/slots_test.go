@@ -25,6 +25,8 @@ type cellContext struct {
 	nBatch int
 	noRm   bool // as a recurrent model's memory: parts cannot be removed
 	noCp   bool
+	window int // of attention, 0 is all: the cache lets go of cells before it
+	lost   map[int]int
 	seqs   map[int][]engine.Token
 	rows   [][]float32
 	copies int
@@ -34,7 +36,7 @@ type cellContext struct {
 }
 
 func newCells(fail func(string, ...any), nCtx, nSeq, nBatch int) *cellContext {
-	return &cellContext{fail: fail, nCtx: nCtx, nSeq: nSeq, nBatch: nBatch, seqs: map[int][]engine.Token{}}
+	return &cellContext{fail: fail, nCtx: nCtx, nSeq: nSeq, nBatch: nBatch, seqs: map[int][]engine.Token{}, lost: map[int]int{}}
 }
 
 func (c *cellContext) NCtxSeq() int   { return c.nCtx }
@@ -42,7 +44,7 @@ func (c *cellContext) NSeqMax() int   { return c.nSeq }
 func (c *cellContext) NBatch() int    { return c.nBatch }
 func (c *cellContext) NUBatch() int   { return c.nBatch }
 func (c *cellContext) CanShift() bool { return true }
-func (c *cellContext) ClearMemory()   { clear(c.seqs) }
+func (c *cellContext) ClearMemory()   { clear(c.seqs); clear(c.lost) }
 
 func (c *cellContext) Decode(ctx context.Context, b *engine.Batch) error {
 	if c.err != nil {
@@ -62,7 +64,7 @@ func (c *cellContext) Decode(ctx context.Context, b *engine.Batch) error {
 		if int(b.Pos[i]) != len(c.seqs[seq]) {
 			c.fail("sequence %d: token at position %d, want %d", seq, b.Pos[i], len(c.seqs[seq]))
 		}
-		c.seqs[seq] = append(c.seqs[seq], t)
+		c.add(seq, t)
 		if len(c.seqs[seq]) > c.nCtx {
 			c.fail("sequence %d has %d tokens, the limit is %d", seq, len(c.seqs[seq]), c.nCtx)
 		}
@@ -73,10 +75,27 @@ func (c *cellContext) Decode(ctx context.Context, b *engine.Batch) error {
 	return ctx.Err()
 }
 
+func (c *cellContext) add(seq int, t engine.Token) {
+	c.seqs[seq] = append(c.seqs[seq], t)
+	if c.window > 0 {
+		c.lost[seq] = max(c.lost[seq], len(c.seqs[seq])-c.window)
+	}
+}
+
+// seen returns the cells that the last one attends to; what was let go of is nothing.
+func (c *cellContext) seen(seq int) []engine.Token {
+	list := slices.Clone(c.seqs[seq])
+	clear(list[:min(c.lost[seq], len(list))])
+	if c.window > 0 {
+		list = list[max(0, len(list)-c.window):]
+	}
+	return list
+}
+
 // after returns logits: the likeliest token is one of 13, now and then the end.
 func (c *cellContext) after(seq int) []float32 {
 	h := fnv.New64a()
-	for _, t := range c.seqs[seq] {
+	for _, t := range c.seen(seq) {
 		_, _ = h.Write([]byte{byte(t), byte(t >> 8)})
 	}
 	sum := h.Sum64()
@@ -104,6 +123,7 @@ func (c *cellContext) SeqRm(seq, p0, p1 int) bool {
 	n := len(c.seqs[seq])
 	if p0 <= 0 && p1 < 0 {
 		delete(c.seqs, seq)
+		delete(c.lost, seq)
 		return true
 	}
 	if p1 < 0 || p1 > n {
@@ -120,14 +140,14 @@ func (c *cellContext) SeqRm(seq, p0, p1 int) bool {
 }
 
 func (c *cellContext) SeqAdd(int, int, int, int) bool { return true }
-func (c *cellContext) SeqPosMin(int) int              { return 0 }
+func (c *cellContext) SeqPosMin(seq int) int          { return c.lost[seq] }
 
 func (c *cellContext) SeqCp(src, dst, p0, p1 int) bool {
 	if c.noCp {
 		return false
 	}
 	c.copies++
-	c.seqs[dst] = slices.Clone(c.seqs[src])
+	c.seqs[dst], c.lost[dst] = slices.Clone(c.seqs[src]), c.lost[src]
 	return true
 }
 
@@ -238,17 +258,18 @@ func runSlots(t interface{ Fatalf(string, ...any) }, cfg SlotConfig[*cellContext
 func alone(t interface {
 	Fatalf(string, ...any)
 	Errorf(string, ...any)
-}, nCtx int, prefix string, r *Request) ([]Result, error) {
+}, nCtx, window int, prefix string, r *Request) ([]Result, error) {
 	var list []Result
 	for k := range max(r.N, 1) {
 		open := 0
 		c := newCells(t.Errorf, nCtx, 1, 1000)
+		c.window = window
 		p := r.Sampling
 		p.Seed = SampleSeed(p.Seed, r.ID, k)
 		smpl, _ := makeSampler(&open)(&p)
 		opt := r.Options
 		opt.Prompt, opt.Echo = prefix+opt.Prompt, false
-		res, err := Generate(context.Background(), Engine[*cellContext]{Vocab: fakeVocab{}, Context: c, Sampler: smpl}, opt, nil)
+		res, err := Generate(context.Background(), Engine[*cellContext]{Vocab: fakeVocab{}, Context: c, Sampler: smpl, Media: fakeMedia{}}, opt, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -290,7 +311,8 @@ func TestSlotsProperty(t *testing.T) {
 		c := newCells(t.Errorf, nCtx, cfg.Parallel+1, rapid.IntRange(cfg.Parallel, 64).Draw(t, "nBatch"))
 		c.noRm = rapid.Bool().Draw(t, "noRm")
 		c.noCp = rapid.Bool().Draw(t, "noCp")
-		if c.noRm { // and no shifts
+		c.window = rapid.SampledFrom([]int{0, 0, 5, 30}).Draw(t, "window")
+		if c.noRm || c.window > 0 { // and no shifts
 			for _, r := range list {
 				r.Overflow = OverflowError
 			}
@@ -301,7 +323,7 @@ func TestSlotsProperty(t *testing.T) {
 		}
 		got, _ := runSlots(t, cfg, list)
 		for _, r := range list {
-			want, err := alone(t, nCtx, prefix, r)
+			want, err := alone(t, nCtx, c.window, prefix, r)
 			g := got[r.ID]
 			if (err != nil) != (g.Err != nil) || err != nil && err.Error() != g.Err.Error() {
 				t.Fatalf("%s: error %v, want %v", r.ID, g.Err, err)

@@ -161,7 +161,7 @@ func (s *Slots[C]) speculate() error {
 	s.guesses = s.guesses[:0]
 	for i := range s.slots {
 		sl := &s.slots[i]
-		if sl.text == nil || len(sl.rest) > 0 {
+		if sl.text == nil || sl.reading() {
 			continue
 		}
 		if !sl.begun {

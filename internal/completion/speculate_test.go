@@ -176,7 +176,7 @@ func TestSlotsSpeculate(t *testing.T) {
 		sp := newGuesser(t.Errorf, c, rapid.SampledFrom([]int{0, 2, 5, 20}).Draw(t, "wrong"))
 		got, st := runSlots(t, SlotConfig[*cellContext]{Context: c, Parallel: np, Prefix: prefix, Speculator: sp}, list)
 		for _, r := range list {
-			want, err := alone(t, nCtx, prefix, r)
+			want, err := alone(t, nCtx, 0, prefix, r)
 			if g := got[r.ID]; fmt.Sprint(err) != fmt.Sprint(g.Err) {
 				t.Fatalf("%s: error %v, want %v", r.ID, g.Err, err)
 			}

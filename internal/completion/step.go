@@ -11,6 +11,10 @@ func (s *Slots[C]) step(ctx context.Context, done func(Reply) error) error {
 	if s.Deterministic {
 		return s.pinnedStep(ctx, done)
 	}
+	s.beginPrompts()
+	if err := s.readMedia(ctx, -1, done); err != nil {
+		return fmt.Errorf("evaluate a medium: %w", err)
+	}
 	if err := s.advance(done); err != nil {
 		return err
 	}
@@ -45,7 +49,7 @@ func (s *Slots[C]) evaluate(ctx context.Context, done func(Reply) error) error {
 func (s *Slots[C]) advance(done func(Reply) error) error {
 	for i := range s.slots {
 		sl := &s.slots[i]
-		if sl.text == nil || len(sl.rest) > 0 {
+		if sl.text == nil || sl.reading() {
 			continue
 		}
 		before := sl.nPast
@@ -77,7 +81,7 @@ func (s *Slots[C]) parts() []int {
 		case sl.text == nil:
 		case len(sl.rest) > 0:
 			reading++
-		default:
+		case !sl.reading():
 			left -= 1 + len(sl.guess)
 		}
 	}
@@ -107,7 +111,7 @@ func (s *Slots[C]) add(i, part int) {
 	sl.row, sl.first, sl.part = -1, -1, 0
 	switch {
 	case sl.text == nil:
-	case len(sl.rest) == 0:
+	case !sl.reading():
 		sl.row = len(s.batch.Tokens)
 		s.batch.Add(sl.last, sl.nPast, i, true)
 		sl.nPast++
@@ -117,7 +121,7 @@ func (s *Slots[C]) add(i, part int) {
 	case part > 0:
 		sl.first, sl.part = len(s.batch.Tokens), part
 		for k, t := range sl.rest[:part] {
-			end := k+1 == len(sl.rest)
+			end := k+1 == len(sl.rest) && sl.next == len(sl.list())
 			if end {
 				sl.row = len(s.batch.Tokens)
 			}
@@ -136,7 +140,9 @@ func (s *Slots[C]) collect(done func(Reply) error) error {
 			continue
 		}
 		err := s.promptLogprobs(sl)
-		sl.rest = sl.rest[sl.part:]
+		if sl.rest = sl.rest[sl.part:]; sl.part > 0 && len(sl.rest) == 0 && sl.list() != nil {
+			s.passed(i)
+		}
 		ended := err != nil
 		if !ended && sl.row >= 0 {
 			ended, err = s.sample(i)
@@ -173,6 +179,9 @@ func (s *Slots[C]) pick(t *text[C], row int) (ended bool, err error) {
 		return true, fmt.Errorf("sample token %d of the answer: %w", t.n+1, err)
 	}
 	s.stats.GeneratedTokens++
+	if t.first.IsZero() {
+		t.first = time.Now()
+	}
 	return t.take(token, func() ([]float32, error) { return s.Context.Logits(row) })
 }
 
@@ -181,7 +190,7 @@ func (s *Slots[C]) pick(t *text[C], row int) (ended bool, err error) {
 func (s *Slots[C]) branch(i int) {
 	sl := &s.slots[i]
 	g := sl.group
-	g.home = i
+	g.home, g.begun = i, true
 	for k := 1; k < len(g.results); k++ {
 		t, _, err := s.newText(g, k, i)
 		if err != nil {
@@ -190,8 +199,8 @@ func (s *Slots[C]) branch(i int) {
 			continue
 		}
 		t.nPast = sl.nPast
-		t.res.Usage.CachedTokens = len(g.req.prompt)
-		s.stats.CachedTokens += len(g.req.prompt)
+		t.res.Usage.CachedTokens = t.res.Usage.PromptTokens
+		s.stats.CachedTokens += t.res.Usage.PromptTokens
 		t.res.PromptLogprobs = sl.res.PromptLogprobs
 		if ended, err := s.pick(t, sl.row); ended || err != nil {
 			s.close(t, err)
@@ -236,6 +245,10 @@ func (s *Slots[C]) promptLogprobs(sl *slot[C]) error {
 func (s *Slots[C]) close(t *text[C], err error) {
 	r := t.result(err)
 	r.Seed = t.sampler.Seed()
+	if !t.first.IsZero() {
+		t.group.reading += t.first.Sub(t.started)
+		t.group.writing += time.Since(t.first)
+	}
 	t.group.results[t.index] = r
 	t.group.left--
 	if err != nil {
@@ -249,8 +262,12 @@ func (s *Slots[C]) close(t *text[C], err error) {
 func (s *Slots[C]) end(i int, err error, done func(Reply) error) error {
 	sl := &s.slots[i]
 	t, g := sl.text, sl.group
+	if !g.begun {
+		g.left = 1 // nobody goes on from a prompt that failed
+	}
 	s.close(t, err)
-	sl.text, sl.rest, sl.row, sl.first, sl.part = nil, nil, -1, -1, 0
+	sl.text, sl.rest, sl.next, sl.waits = nil, nil, 0, false
+	sl.row, sl.first, sl.part = -1, -1, 0
 	s.trim(i, g)
 	switch {
 	case g.left > 0:
@@ -259,16 +276,17 @@ func (s *Slots[C]) end(i int, err error, done func(Reply) error) error {
 		s.stats.Failed++
 		return done(Reply{Request: g.req, Err: g.err})
 	}
-	return done(Reply{Request: g.req, Results: g.results})
+	return done(Reply{Request: g.req, Results: g.results, Reading: g.reading, Writing: g.writing})
 }
 
 // trim leaves in slot i, which a text of g has left, what a text to come can
 // use: the prompt, if others go on from it, or the part of the shared prefix.
 func (s *Slots[C]) trim(i int, g *group[C]) {
-	keep := s.slots[i].clean
+	_, keep := sizeOf(s.slots[i].held)
+	keep = max(keep, s.slots[i].clean)
 	for _, t := range s.waiting {
 		if t.group == g && g.home == i {
-			keep = len(g.req.prompt)
+			keep = g.nPos
 		}
 	}
 	s.cut(i, keep)
@@ -282,7 +300,7 @@ func (s *Slots[C]) cut(i, n int) {
 		return
 	}
 	s.Context.SeqRm(i, -1, -1)
-	sl.used, sl.clean = 0, 0
+	sl.used, sl.clean, sl.held = 0, 0, nil
 	for _, t := range s.waiting {
 		if t.group.home == i {
 			t.group.home = -1
@@ -300,7 +318,17 @@ const PinnedRows = 16
 // token in every slot, one that counts for nothing where there is no text.
 func (s *Slots[C]) pinnedStep(ctx context.Context, done func(Reply) error) error {
 	for i := range s.slots {
-		for s.slots[i].text != nil && len(s.slots[i].rest) > 0 {
+		for s.slots[i].text != nil && s.slots[i].reading() {
+			if s.slots[i].waits {
+				from, n := s.holder(i)
+				s.beginPrompt(i, from, n)
+			}
+			if err := s.readMedia(ctx, i, done); err != nil {
+				return fmt.Errorf("evaluate a medium: %w", err)
+			}
+			if len(s.slots[i].rest) == 0 {
+				continue // the prompt ended in a medium, or the medium ended the text
+			}
 			s.batch.Reset()
 			for k := range s.slots {
 				s.slots[k].row, s.slots[k].first, s.slots[k].part = -1, -1, 0
