@@ -171,6 +171,11 @@ func (r *mediaRun) load(ctx context.Context, weights bool) (err error) {
 		return err
 	}
 	r.loadMS = msSince(begin)
+	return nil
+}
+
+// begin makes a session of the context, for one text after the other.
+func (r *mediaRun) begin() (err error) {
 	eng := r.engine()
 	if r.media != nil {
 		eng.Media = r.media
@@ -217,6 +222,9 @@ func (r *mediaRun) single(ctx context.Context) error {
 		return r.writeCount(dst, item)
 	}
 	r.warnContext(r.l, o, o.NCtx)
+	if err := r.begin(); err != nil {
+		return err
+	}
 	return r.write(ctx, dst, item)
 }
 
@@ -260,7 +268,7 @@ func (r *mediaRun) endResult(dst *result, item *mediaItem, res completion.Result
 
 // writeCount writes what --count-only found.
 func (r *mediaRun) writeCount(dst *result, item *mediaItem) error {
-	c := item.count()
+	c := item.tokens()
 	if dst.format != "text" {
 		if err := dst.line(c); err != nil {
 			return err

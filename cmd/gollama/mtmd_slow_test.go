@@ -18,6 +18,45 @@ import (
 // TestMTMDTexts300 is TestMTMDTexts for a folder of 300.
 func TestMTMDTexts300(t *testing.T) { checkMediaTexts(t, 300, 20) }
 
+// TestMTMDColours100 is TestMTMDColours for a folder of 100.
+func TestMTMDColours100(t *testing.T) { checkColours(t, 100) }
+
+// TestMTMDRepeat: 200 answers, to a pipe and to a file in turns, are the same bytes; each of 200 failing runs says one line
+// of error and nothing else.
+func TestMTMDRepeat(t *testing.T) {
+	args := mediaArgs(t, "mmproj-mlp")
+	picture := filepath.Join(mediaFixtures, "media", "grad.png")
+	answer := append(slices.Clone(args), "--image", picture)
+	want, msg, code := gollama(t, answer...)
+	if code != 0 || want == "" {
+		t.Fatalf("status %d, %q: %s", code, want, msg)
+	}
+	file := filepath.Join(t.TempDir(), "out")
+	for i := range 200 {
+		got, msg, code := "", "", 0
+		if i%2 == 0 {
+			got, msg, code = gollama(t, answer...)
+		} else {
+			_, msg, code = gollama(t, append(slices.Clone(answer), "-o", file)...)
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = string(data)
+		}
+		if code != 0 || got != want || msg != "" {
+			t.Fatalf("run %d: status %d, %q, want %q; %s", i, code, got, want, msg)
+		}
+	}
+	bad := [][]string{{"--image", filepath.Join(mediaFixtures, "gen_media.py")}, {"--image", picture, "-c", "10"}, {"--image", mediaFixtures}, {"--lora", picture}}
+	for i := range 200 {
+		out, msg, code := gollama(t, append(slices.Clone(args), bad[i%len(bad)]...)...)
+		if n := strings.Count(msg, "error: "); code == 0 || out != "" || n != 1 || strings.Count(msg, "\n") > 2 {
+			t.Fatalf("failing run %d: status %d, %q, %q", i, code, out, msg)
+		}
+	}
+}
+
 // maxRSS runs mtmd and returns the most memory that it had, KiB.
 func maxRSS(t *testing.T, args ...string) int64 {
 	t.Helper()
@@ -43,7 +82,7 @@ func TestMTMDMemory(t *testing.T) {
 		}
 		pictures(t, d, n)
 	}
-	args := append(mediaArgs(t, "mmproj-internvl"), "--embd-cache", "1")
+	args := append(mediaArgs(t, "mmproj-internvl"), "--embd-cache", "1", "-np", "8") // by itself it is no more than there are pictures
 	a, b := maxRSS(t, append(slices.Clone(args), "--dir", few)...), maxRSS(t, append(slices.Clone(args), "--dir", many)...)
 	t.Logf("20 pictures %d KiB, 300 %d KiB", a, b)
 	if float64(b) > 1.05*float64(a) {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gollama/internal/media"
 )
 
 // visionFixtures are the projectors of images, with the context that a small picture needs.
@@ -46,18 +48,23 @@ func pictures(t *testing.T, dir string, n int) []string {
 			}
 		}
 		path := filepath.Join(dir, fmt.Sprintf("p%04d.png", i))
-		f, err := os.Create(path)
-		if err == nil {
-			if err = png.Encode(f, img); err == nil {
-				err = f.Close()
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		writePNG(t, path, img)
 		names = append(names, path)
 	}
 	return names
+}
+
+func writePNG(t *testing.T, path string, img image.Image) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err == nil {
+		if err = png.Encode(f, img); err == nil {
+			err = f.Close()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // mediaLine is what the tests read of a result.
@@ -152,8 +159,8 @@ func TestMTMDTexts(t *testing.T) { checkMediaTexts(t, 8, 2) }
 // TestMTMDSounds: two sounds that are the same for three quarters of their length share nothing.
 func TestMTMDSounds(t *testing.T) {
 	args := append(mediaArgs(t, "mmproj-gemma4ua"), "-c", "2048")
-	media := filepath.Join(mediaFixtures, "media")
-	a, b := filepath.Join(media, "tail-a.wav"), filepath.Join(media, "tail-b.wav")
+	dir := filepath.Join(mediaFixtures, "media")
+	a, b := filepath.Join(dir, "tail-a.wav"), filepath.Join(dir, "tail-b.wav")
 	lines, encodes := mediaRunOf(t, args, []string{a, b, a, b, a})
 	if lines[a].Media[0].Content == lines[b].Media[0].Content {
 		t.Error("the sounds have one hash")
@@ -169,23 +176,55 @@ func TestMTMDSounds(t *testing.T) {
 	}
 }
 
-// TestMTMDOrientation: a photograph with an EXIF orientation has the pixels of one that was turned before; without
-// --exif it has those of the file.
+// TestMTMDOrientation: a photograph with an EXIF orientation has the pixels of one that was turned before; with --no-exif
+// it has those of the file.
 func TestMTMDOrientation(t *testing.T) {
 	args := mediaArgs(t, "mmproj-mlp")
-	media := filepath.Join(mediaFixtures, "media")
-	var files []string
-	for _, n := range []string{"1", "3", "6", "8"} {
-		files = append(files, filepath.Join(media, "exif-"+n+".jpg"))
+	dir := filepath.Join(mediaFixtures, "media")
+	plain, err := media.Open(filepath.Join(dir, "exif-1.jpg"), media.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	turned, _ := mediaRunOf(t, args, files, "-n", "0")
+	p, err := plain.Pixels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where the pixel at x, y of the upright picture stands in the file (TIFF 6.0, Orientation).
+	turns := map[string]func(x, y int) (int, int){
+		"1": func(x, y int) (int, int) { return x, y },
+		"3": func(x, y int) (int, int) { return p.Width - 1 - x, p.Height - 1 - y },
+		"6": func(x, y int) (int, int) { return y, p.Height - 1 - x },
+		"8": func(x, y int) (int, int) { return p.Width - 1 - y, x },
+	}
+	var files, turned []string
+	for n, from := range turns {
+		w, h := p.Width, p.Height
+		if n == "6" || n == "8" {
+			w, h = h, w
+		}
+		img := image.NewRGBA(image.Rect(0, 0, w, h))
+		for y := range h {
+			for x := range w {
+				fx, fy := from(x, y)
+				c := p.RGB[3*(fy*p.Width+fx):]
+				img.SetRGBA(x, y, color.RGBA{c[0], c[1], c[2], 255})
+			}
+		}
+		path := filepath.Join(t.TempDir(), n+".png")
+		writePNG(t, path, img)
+		files, turned = append(files, filepath.Join(dir, "exif-"+n+".jpg")), append(turned, path)
+	}
+	list := slices.Concat(files, turned)
+	with, _ := mediaRunOf(t, args, list, "-n", "0")
+	without, _ := mediaRunOf(t, args, list, "-n", "0", "--no-exif")
 	ids := map[string]bool{}
-	for _, l := range turned {
-		ids[l.Media[0].Content] = true
-	}
-	as, _ := mediaRunOf(t, args, files, "-n", "0", "--no-exif")
-	for _, f := range files {
-		if as[f].Media[0].Content != turned[files[0]].Media[0].Content {
+	for i, f := range files {
+		id := with[f].Media[0].Content
+		ids[id] = true
+		if id != with[turned[i]].Media[0].Content {
+			t.Errorf("%s does not have the pixels of the picture that was turned before", f)
+		}
+		if without[f].Media[0].Content != with[filepath.Join(dir, "exif-1.jpg")].Media[0].Content {
 			t.Errorf("%s with --no-exif is not the picture of orientation 1", f)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -27,9 +26,10 @@ type mediaBatch struct {
 	template *template.Template // of the prompts; nil: the one prompt
 	sidecars *sidecars
 	parsing  sync.Mutex // held while a record's settings are read
-	decoding sync.Mutex // held while a record is prepared ahead
+	items    sync.Map   // *mediaItem by *completion.Request, of those not done
 
-	promptTokens, cached, generated, encodes, hits int
+	wanted        int // tokens of context that -c asks for
+	encodes, hits int // pieces of media
 }
 
 // runMediaBatch is gollama mtmd with --dir, --files-from or --records.
@@ -53,9 +53,15 @@ func runMediaBatch(ctx context.Context, run *mediaRun) (err error) {
 	}
 	defer func() { _ = b.in.Close() }() // it was read
 	b.total = shard.Count(b.total)
+	b.planMedia()
 	fp, err := b.mediaFingerprint()
 	if err != nil {
 		return err
+	}
+	if !o.media.countOnly {
+		if err := b.sizeContext(0); err != nil {
+			return err
+		}
 	}
 	if err := run.load(ctx, !o.media.countOnly); err != nil {
 		return err
@@ -66,7 +72,7 @@ func runMediaBatch(ctx context.Context, run *mediaRun) (err error) {
 		return err
 	}
 	b.stream = pipeline.NewStream(pipeline.StreamConfig{In: pipeline.NewReader(b.in, name), Out: b.out, Shard: shard, MaxErrors: o.maxErrors,
-		Key: fp.key, ErrorLine: b.reqs.ErrorLine, Window: 1024})
+		Key: fp.key, ErrorLine: b.reqs.ErrorLine, Unordered: !o.ordered, Window: max(1024, 16*o.NParallel)})
 	if o.media.countOnly {
 		err = b.count(ctx)
 	} else {
@@ -100,107 +106,71 @@ func (b *mediaBatch) count(ctx context.Context) error {
 		}
 		share, detail := b.progress(completion.SlotStats{})
 		bar.set(share, detail)
-		c := it.count()
+		c := it.tokens()
 		c.ID = rawJSON(rec.ID)
 		return c, nil
 	})
 }
 
-// ready is a record that is decoded.
-type ready struct {
-	rec *pipeline.Record
-	it  *mediaItem
-	err error
+// planMedia sets the context of each text and how many there are at once.
+func (b *mediaBatch) planMedia() {
+	b.wanted = b.o.NCtx
+	b.plan()
+	if o := b.o; b.total > 0 && !o.deterministic {
+		o.NParallel = min(o.NParallel, b.total) // a folder of a few files needs no memory for 32
+	}
 }
 
-// generate does the records, one after the other, in their order.
+// generate does the records.
 func (b *mediaBatch) generate(ctx context.Context) error {
-	b.run.warnContext(b.l, b.o, b.o.NCtx)
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	ch := make(chan ready, max(b.o.media.prefetch-1, 0))
-	ended := make(chan error, 1)
-	go func() {
-		ended <- b.ahead(ctx, ch)
-		close(ch)
-	}()
-	defer func() {
-		stop(nil)
-		b.discard(ch)
-	}()
-	bar := b.l.progress(b.e, "files", "")
-	defer bar.done()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case r, ok := <-ch:
-			if !ok {
-				bar.done()
-				b.tell()
-				return <-ended
-			}
-			err := b.one(ctx, r)
-			r.it.close()
-			if err != nil {
-				return err
-			}
-			bar.set(b.progress(completion.SlotStats{GeneratedTokens: b.generated}))
-		}
+	o, run := b.o, b.run
+	run.warnContext(b.l, o, b.wanted)
+	cfg := completion.SlotConfig[*engine.Context]{
+		Vocab: run.model.Vocab(), Context: run.context, Parallel: o.NParallel, Deterministic: o.deterministic,
+		NoReuse: !o.media.reuse,
+		NewSampler: func(p *engine.SamplingParams) (completion.SlotSampler[*engine.Context], error) {
+			return engine.NewSampler(run.model, p)
+		},
 	}
+	if run.media != nil {
+		cfg.Media = run.media
+	}
+	if o.isSet("prefetch") {
+		cfg.Ahead = max(o.media.prefetch, 1)
+	}
+	slots, err := completion.NewSlots(cfg)
+	if err != nil {
+		return err
+	}
+	b.parse = b.request
+	defer b.discard()
+	if err = b.runSlots(ctx, slots, "files", b.done); err == nil {
+		b.tell(slots.Stats())
+	}
+	return err
 }
 
-// discard frees what was decoded in vain, once ahead's context has ended. It waits for a record that is being decoded, since
-// that uses the projector, and not for one that is yet to be read: standard input may never give it.
-func (b *mediaBatch) discard(ch <-chan ready) {
-	b.decoding.Lock()
-	defer b.decoding.Unlock()
-	for {
-		select {
-		case r, ok := <-ch:
-			if !ok {
-				return
-			}
-			r.it.close()
-		default:
-			return
-		}
-	}
+// discard frees what was decoded in vain.
+func (b *mediaBatch) discard() {
+	b.items.Range(func(_, it any) bool {
+		it.(*mediaItem).close()
+		return true
+	})
 }
 
-// ahead reads records and decodes their media until there are no more. An error of reading ends the input; what was begun
-// is finished.
-func (b *mediaBatch) ahead(ctx context.Context, ch chan<- ready) error {
-	for {
-		rec, err := b.stream.Next(ctx)
-		var read *pipeline.ReadError
-		if errors.As(err, &read) {
-			b.readErr = err
-			return nil
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		b.decodeAhead(ctx, rec, ch)
-	}
-}
-
-// decodeAhead prepares a record and hands it over.
-func (b *mediaBatch) decodeAhead(ctx context.Context, rec *pipeline.Record, ch chan<- ready) {
-	b.decoding.Lock()
-	defer b.decoding.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
+// request prepares a record ahead of its evaluation.
+func (b *mediaBatch) request(rec *pipeline.Record) (*completion.Request, error) {
 	it, err := b.prepare(rec)
-	select {
-	case ch <- ready{rec, it, err}:
-	case <-ctx.Done():
-		it.close()
+	if err == nil {
+		it.sidecar, err = b.sidecars.take(it.refs)
 	}
+	if err != nil {
+		it.close()
+		return nil, recordErr(err)
+	}
+	it.free()
+	b.items.Store(&it.request, it)
+	return &it.request, nil
 }
 
 // prepare makes tokens of a record. What it returns is closed by the caller, also on an error.
@@ -290,40 +260,23 @@ func recordErr(err error) error {
 // codeMedia is the code of a record whose medium cannot be used.
 const codeMedia = "invalid_media"
 
-// one generates a record's text and writes its result. The error is one that ends the run.
-func (b *mediaBatch) one(ctx context.Context, r ready) error {
-	fail := func(err error) error { return b.stream.Fail(r.rec, recordErr(err)) }
-	if r.err != nil {
-		return fail(r.err)
+// done writes a request's result.
+func (b *mediaBatch) done(reply completion.Reply) error {
+	v, _ := b.items.LoadAndDelete(reply.Request)
+	it := v.(*mediaItem)
+	defer it.close()
+	rec := completion.RecordOf(reply.Request)
+	if reply.Err != nil {
+		return b.stream.Fail(rec, recordErr(mediaError(reply.Err)))
 	}
-	path, err := b.sidecars.take(r.it.refs)
-	if err != nil {
-		return fail(err)
-	}
-	reply := completion.Reply{Request: &r.it.request}
-	for k := range max(r.it.request.N, 1) {
-		p := r.it.request.Sampling
-		p.Seed = completion.SampleSeed(p.Seed, r.it.request.ID, k)
-		res, err := r.it.generate(ctx, &p, nil)
-		switch {
-		case err != nil && fatal(err):
-			return err
-		case err != nil:
-			return fail(err)
-		case res.FinishReason == completion.FinishCancelled:
-			return context.Cause(ctx)
-		}
-		b.generated += res.Usage.CompletionTokens
-		reply.Results = append(reply.Results, res)
-	}
-	if err := b.sidecar(path, reply); err != nil {
+	if err := b.sidecar(it.sidecar, reply); err != nil {
 		return err
 	}
-	line, err := b.line(r, reply)
+	line, err := b.line(rec, it, reply)
 	if err != nil {
-		return fail(err)
+		return b.stream.Fail(rec, err)
 	}
-	return b.stream.Done(r.rec, line)
+	return b.stream.Done(rec, line)
 }
 
 // sidecar writes a text beside its medium; an answer that does not have its template's form, as it is.
@@ -338,32 +291,30 @@ func (b *mediaBatch) sidecar(path string, reply completion.Reply) error {
 	return writeSidecar(path, text)
 }
 
-// fatal tells errors that the next record would meet too from those of one record.
-func fatal(err error) bool {
-	return errors.Is(err, engine.ErrClosed)
-}
-
 // line returns the result of a record as JSON. With --no-perf nothing in it depends on when and after what it was made.
-func (b *mediaBatch) line(r ready, reply completion.Reply) ([]byte, error) {
+func (b *mediaBatch) line(rec *pipeline.Record, it *mediaItem, reply completion.Reply) ([]byte, error) {
 	first := &reply.Results[0].Usage
-	b.promptTokens += first.PromptTokens
-	b.cached += first.CachedTokens
-	b.encodes += r.it.counters.Encodes
-	b.hits += r.it.counters.EmbdHits
-	reply.More = &completion.More{Index: r.rec.Line - 1, Media: r.it.listed()}
+	c := &it.counters
+	c.KVReused = first.CachedTokens
+	c.PromptMS, c.PredictMS = millis(reply.Reading), millis(reply.Writing)
+	it.count()
+	b.encodes += c.Encodes
+	b.hits += c.EmbdHits
+	reply.More = &completion.More{Index: rec.Line - 1, Media: it.listed()}
 	if b.o.NoPerf && b.o.isSet("perf") {
 		first.CachedTokens = 0
 	} else {
-		reply.More.Cache = &r.it.counters
+		reply.More.Cache = c
 	}
 	return b.reqs.Line(reply)
 }
 
 // tell says what the run did.
-func (b *mediaBatch) tell() {
+func (b *mediaBatch) tell(st completion.SlotStats) {
 	n := b.stream.Counts()
 	b.l.message("info", fmt.Sprintf("%d files: %d done, %d failed, %d of them were there; %d tokens read, %d reused, %d generated; %d pieces of media encoded, %d reused; %.1f s",
-		n.Read, n.Read-n.Failed, n.Failed, n.Skipped, b.promptTokens, b.cached, b.generated, b.encodes, b.hits, time.Since(b.started).Seconds()))
+		n.Read, n.Read-n.Failed, n.Failed, n.Skipped, st.PromptTokens, st.CachedTokens, st.GeneratedTokens, b.encodes, b.hits, time.Since(b.started).Seconds()))
+	b.times(st)
 }
 
 // mediaSettings are the settings of mtmd that change results.
@@ -381,7 +332,6 @@ type mediaSettings struct {
 // mediaFingerprint stands for all that a result depends on besides its record and its files' content.
 func (b *mediaBatch) mediaFingerprint() (*fingerprint, error) {
 	o := b.o
-	b.ctxSeq = o.NCtx
 	s := &mediaSettings{MinTokens: o.ImageMinTokens, MaxTokens: o.ImageMaxTokens, Batch: o.MTMDBatchMaxTokens, EXIF: o.media.exif, Marker: o.media.marker,
 		Prompt: o.Prompt, Template: o.media.template}
 	if o.MMProj != "" {

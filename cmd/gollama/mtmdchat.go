@@ -26,6 +26,9 @@ func (r *mediaRun) talk(ctx context.Context) error {
 		return err
 	}
 	r.warnContext(r.l, r.o, r.o.NCtx)
+	if err := r.begin(); err != nil {
+		return err
+	}
 	m := &mediaChat{run: r, seed: r.sampler.Seed()}
 	c := &chatLoop{e: r.e, o: r.o, l: r.l, term: term, model: m, more: m.commands(), seed: m.seed}
 	c.conv.ChatSettings = r.chat.ChatSettings
@@ -128,7 +131,7 @@ func (m *mediaChat) tokens(c *chatLoop) error {
 	if err != nil {
 		return err
 	}
-	n := it.count()
+	n := it.tokens()
 	c.note(fmt.Sprintf("%d of %d tokens, %d of them of media; %d positions", n.PromptTokens, m.run.context.NCtxSeq(), n.MediaTokens, n.NPos))
 	for _, r := range n.Media {
 		c.note(fmt.Sprintf("%d tokens, %d positions: %s %s", r.NTokens, r.NPos, r.Kind, r.Path))

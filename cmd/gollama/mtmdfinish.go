@@ -14,7 +14,7 @@ import (
 
 // batchOnly are flags that say nothing without many files; dirOnly need --dir.
 var (
-	batchOnly = []string{"resume", "shard", "max-errors", "prompt-template", "sidecar", "prefetch"}
+	batchOnly = []string{"parallel", "deterministic", "ordered", "resume", "shard", "max-errors", "prompt-template", "sidecar", "prefetch"}
 	dirOnly   = []string{"recursive", "glob", "order"}
 )
 
@@ -45,7 +45,10 @@ func (o *options) finishMTMD() error {
 	if o.logprobs > 0 && text {
 		return usagef("--logprobs needs a format that can show them").withHint("add --format json")
 	}
-	o.Sampling.NProbs, o.NParallel = o.logprobs, 1
+	o.Sampling.NProbs = o.logprobs
+	if !o.mediaBatch() {
+		o.NParallel = 1
+	}
 	if o.mediaBatch() && !o.isSet("predict") {
 		o.NPredict = batchPredict
 	}

@@ -28,7 +28,7 @@ type mediaOptions struct {
 	template  string // makes the prompt of a file
 	sidecar   string // extension of the text files beside the media; empty: none
 	overwrite bool   // sidecars that are there
-	prefetch  int    // files decoded ahead
+	prefetch  int    // files decoded ahead; as many as texts are made at once if it is not set
 
 	countOnly bool
 	reuse     bool // what the context and the encoder computed before
@@ -36,7 +36,7 @@ type mediaOptions struct {
 }
 
 func mediaDefaults() mediaOptions {
-	return mediaOptions{exif: true, autoProj: true, order: "name", prefetch: 4, reuse: true, cacheMiB: 256}
+	return mediaOptions{exif: true, autoProj: true, order: "name", reuse: true, cacheMiB: 256}
 }
 
 // mtmdDefaults are the defaults of mtmd where they are not those of run (common_params_parser_init of common/arg.cpp).
@@ -55,7 +55,7 @@ var (
 	groupsWithMTMD = []string{groupChat, groupSampling, groupModel, groupContext, groupRope, groupAdapters, groupCPU, groupDevices, groupLogs, groupSettings}
 	sharedWithMTMD = []string{"prompt", "file", "escape", "special", "output", "format", "logprobs", "require-complete",
 		"predict", "stop", "stop-token", "ignore-eos",
-		"records", "resume", "shard", "max-errors"}
+		"records", "parallel", "deterministic", "ordered", "resume", "shard", "max-errors"}
 	notInMTMD = []string{"model-info", "json", "conversation", "single-turn", "messages"}
 	// What llama-mtmd-cli has and gollama refuses.
 	refusedInMTMD = []string{"model-url", "docker-repo", "hf-repo", "hf-file", "hf-token", "cache-list", "version", "list-devices", "completion-bash",
@@ -93,7 +93,6 @@ func mtmdFlags() []flagDef {
 	refuse("spec-draft-type-v", "TYPE", "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", noDraft, "-ctvd", "--cache-type-v-draft")
 	refuse("keep", "N", "", noMediaDrop)
 	refuse("on-overflow", "ACTION", "", noMediaDrop, "--context-shift", "--no-context-shift")
-	refuse("parallel", "N", "LLAMA_ARG_N_PARALLEL", "one text is made at a time; --shard I/N gives each of N processes its part", "-np")
 	for i := range rows {
 		rows[i].in = inMTMD
 		if slices.Contains(withMedia, rows[i].name) {
@@ -158,7 +157,7 @@ func fileFlags() []flagDef {
 		{name: "prompt-template", arg: "TEMPLATE", def: "none", help: "a prompt for each file, as a Go template with .Path, .Name, .Stem (the name without extension), .Dir and .Index (from 0)", binding: stringVar(str(func(m *mediaOptions) *string { return &m.template }))},
 		{name: "sidecar", arg: "EXT", def: "none", help: "write each text into a file beside its medium too, with this extension in place of its own, such as .txt", binding: stringVar(str(func(m *mediaOptions) *string { return &m.sidecar }))},
 		{name: "overwrite", help: "--sidecar: replace files that are there", binding: yes(func(m *mediaOptions) *bool { return &m.overwrite })},
-		{name: "prefetch", arg: "N", help: "files that are read and decoded ahead", binding: intVar(func(o o) *int { return &o.media.prefetch }, 0, 1024)},
+		{name: "prefetch", arg: "N", def: "as many as -np", help: "files that are read and decoded ahead", binding: intVar(func(o o) *int { return &o.media.prefetch }, 0, 1024).when(func(o o) bool { return o.isSet("prefetch") })},
 	}
 }
 

@@ -26,6 +26,7 @@ type mediaItem struct {
 	reports  []mediaReport
 	counters mediaCounters
 	mediaMS  float64 // reading, decoding and cutting into tokens
+	sidecar  string  // the file for the text of it, "" for none
 }
 
 // mediaReport says what a medium is, and what became of it.
@@ -72,8 +73,12 @@ func (it *mediaItem) close() {
 	if it.chunks != nil {
 		_ = it.chunks.Close() // always nil
 	}
-	it.chunks, it.files, it.bitmaps = nil, nil, nil
+	it.chunks = nil
+	it.free()
 }
+
+// free lets go of what tokens were made of.
+func (it *mediaItem) free() { it.files, it.bitmaps = nil, nil }
 
 // open reads the item's files and looks what they are; nothing is decoded.
 func (it *mediaItem) open() error {
@@ -101,7 +106,9 @@ func (it *mediaItem) open() error {
 	return nil
 }
 
-func msSince(t time.Time) float64 { return float64(time.Since(t).Microseconds()) / 1000 }
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func msSince(t time.Time) float64 { return millis(time.Since(t)) }
 
 // mediaError gives an error about a medium the kind that decides the exit status, and its hint.
 func mediaError(err error) error {
@@ -213,8 +220,8 @@ type mediaCount struct {
 	Media        []mediaReport `json:"media"`
 }
 
-// count returns what the item's prompt takes.
-func (it *mediaItem) count() mediaCount {
+// tokens returns what the item's prompt takes.
+func (it *mediaItem) tokens() mediaCount {
 	c := mediaCount{Type: "count", Media: it.listed()}
 	if it.chunks == nil {
 		return c
@@ -238,18 +245,22 @@ func (it *mediaItem) generate(ctx context.Context, p *engine.SamplingParams, emi
 	if !r.o.media.reuse {
 		r.texts.Drop()
 	}
-	before := r.stats()
 	res, err := r.texts.Generate(ctx, it.request.Options, sampler, emit)
-	after := r.stats()
 	c := &it.counters
-	c.KVReused += res.Usage.CachedTokens
-	c.EmbdHits += after.CacheHits - before.CacheHits
-	c.Encodes += after.Encodes - before.Encodes
-	c.EncodeMS += after.EncodeMS - before.EncodeMS
-	c.MediaMS = it.mediaMS
-	c.PromptMS += res.Timings.PromptMS
-	c.PredictMS += res.Timings.PredictedMS
+	c.KVReused = res.Usage.CachedTokens
+	c.PromptMS, c.PredictMS = res.Timings.PromptMS, res.Timings.PredictedMS
+	it.count()
 	return res, err
+}
+
+// count sets the counters of reading and encoding.
+func (it *mediaItem) count() {
+	c := &it.counters
+	c.MediaMS = it.mediaMS
+	if it.chunks != nil {
+		w := &it.chunks.Work
+		c.EmbdHits, c.Encodes, c.EncodeMS = w.CacheHits, w.Encodes, w.EncodeMS
+	}
 }
 
 // answerTo makes the answer to a prepared conversation, taken apart as its template says. Cancelling ctx is no error.
@@ -269,11 +280,4 @@ func (it *mediaItem) answerTo(ctx context.Context, emit func(completion.Delta) e
 		err = nil
 	}
 	return res, it.answer.Whole(m), err
-}
-
-func (r *mediaRun) stats() engine.MediaStats {
-	if r.media == nil {
-		return engine.MediaStats{}
-	}
-	return r.media.Stats()
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"gollama/internal/builtin"
@@ -30,8 +31,10 @@ type recordsRun struct {
 	out     *pipeline.Output
 	stream  *pipeline.Stream
 	reqs    completion.Requests
-	readErr error // that ended the input early
-	total   int   // records of the input, 0 if not known
+	parse   func(*pipeline.Record) (*completion.Request, error)
+	working sync.Mutex // held while a record is parsed
+	readErr error      // that ended the input early
+	total   int        // records of the input, 0 if not known
 	started time.Time
 
 	mediaSettings *mediaSettings // of mtmd
@@ -210,14 +213,31 @@ func (r *recordsRun) next(ctx context.Context) (*completion.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		req, err := r.reqs.Parse(rec)
-		if err == nil {
-			return req, nil
+		req, err := r.request(ctx, rec)
+		if err == nil || ctx.Err() != nil {
+			return req, err
 		}
 		if err := r.stream.Fail(rec, err); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// request parses a record, unless the run has ended: the model may be gone then.
+func (r *recordsRun) request(ctx context.Context, rec *pipeline.Record) (*completion.Request, error) {
+	r.working.Lock()
+	defer r.working.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return r.parse(rec)
+}
+
+// settle returns when no record is parsed any more, after the context of request has ended. One that is yet to be read is not
+// waited for: standard input may never give it.
+func (r *recordsRun) settle() {
+	r.working.Lock()
+	defer r.working.Unlock()
 }
 
 // done writes a request's result.
@@ -233,6 +253,20 @@ func (r *recordsRun) done(reply completion.Reply) error {
 	return r.stream.Done(rec, line)
 }
 
+// sizeContext sets the context to one of as many texts as fit the memory, and extra sequences.
+func (r *recordsRun) sizeContext(extra int) error {
+	if err := r.fitMemory(extra); err != nil {
+		return err
+	}
+	o := r.o
+	o.NCtx, o.NParallel = r.ctxSeq*(o.NParallel+extra), o.NParallel+extra
+	// The batch has a token of each text, and what is left of it is for prompts.
+	o.NBatch = max(o.NBatch, o.NParallel)
+	o.NUBatch = max(o.NUBatch, o.NParallel)
+	o.NOutputsMax = 0
+	return nil
+}
+
 // generate does the records.
 func (r *recordsRun) generate(ctx context.Context) error {
 	o := r.o
@@ -240,15 +274,10 @@ func (r *recordsRun) generate(ctx context.Context) error {
 	if r.prefix != "" {
 		extra = 1
 	}
-	if err := r.fitMemory(extra); err != nil {
+	wanted := o.NCtx
+	if err := r.sizeContext(extra); err != nil {
 		return err
 	}
-	wanted := o.NCtx
-	o.NCtx, o.NParallel = r.ctxSeq*(o.NParallel+extra), o.NParallel+extra
-	// The batch has a token of each text, and what is left of it is for prompts.
-	o.NBatch = max(o.NBatch, o.NParallel)
-	o.NUBatch = max(o.NUBatch, o.NParallel)
-	o.NOutputsMax = 0
 	s, err := loadSession(ctx, r.e, r.l, o)
 	defer s.close(r.l)
 	if err != nil {
@@ -266,6 +295,7 @@ func (r *recordsRun) generate(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	r.parse = r.reqs.Parse
 	slots, err := completion.NewSlots(completion.SlotConfig[*engine.Context]{
 		Vocab: s.model.Vocab(), Context: s.context, Parallel: o.NParallel - extra, Prefix: r.prefix,
 		Deterministic: o.deterministic, Speculator: s.guesser(),
@@ -276,22 +306,26 @@ func (r *recordsRun) generate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bar := r.l.progress(r.e, "records", "")
-	defer bar.done()
-	show := func() { bar.set(r.progress(slots.Stats())) }
-	last := time.Now()
-	err = slots.Run(ctx, r.next, func(reply completion.Reply) error {
-		if time.Since(last) > 200*time.Millisecond {
-			last = time.Now()
-			show()
-		}
-		return r.done(reply)
-	})
-	bar.done()
+	err = r.runSlots(ctx, slots, "records", r.done)
 	if err == nil || ctx.Err() != nil {
 		r.summary(slots.Stats())
 	}
 	return err
+}
+
+// runSlots does the records in slots, and shows how far they are.
+func (r *recordsRun) runSlots(ctx context.Context, slots *completion.Slots[*engine.Context], what string, done func(completion.Reply) error) error {
+	defer r.settle()
+	bar := r.l.progress(r.e, what, "")
+	defer bar.done()
+	last := time.Now()
+	return slots.Run(ctx, r.next, func(reply completion.Reply) error {
+		if time.Since(last) > 200*time.Millisecond {
+			last = time.Now()
+			bar.set(r.progress(slots.Stats()))
+		}
+		return done(reply)
+	})
 }
 
 // chat opens the chat template of the flags or the model's, which done closes. Without one, records

@@ -129,6 +129,11 @@ func (r *recordsRun) summary(st completion.SlotStats) {
 	r.l.message("info", fmt.Sprintf("%d records: %d done, %d failed, %d of them were there; %d tokens read, %d reused, %d generated in %.1f s (%.1f a second)%s",
 		n.Read, n.Read-n.Failed, n.Failed, n.Skipped, st.PromptTokens, st.CachedTokens, st.GeneratedTokens, st.Total.Seconds(),
 		float64(st.GeneratedTokens)/max(st.Total.Seconds(), 1e-9), guessed(st.GuessedTokens, st.ConfirmedTokens)))
+	r.times(st)
+}
+
+// times says in the log where the time went.
+func (r *recordsRun) times(st completion.SlotStats) {
 	r.l.log.Info(fmt.Sprintf("%d batches: %.3f s in the engine, %.3f s guessing, %.3f s sampling, %.3f s beside", st.Batches,
 		st.Decode.Seconds(), st.Guess.Seconds(), st.Sample.Seconds(), (st.Total - st.Decode - st.Guess - st.Sample).Seconds()))
 }

@@ -126,19 +126,17 @@ func runScore(ctx context.Context, e *env, l *logging, o *options, dst *result) 
 	case len(o.choices) > 0:
 		score = s.scoreChoices
 	}
-	s.loadMS = ms(begin)
+	s.loadMS = msSince(begin)
 	begin = time.Now()
 	if err := score(ctx, e, l, o, dst, res); err != nil {
 		return canceledBy(ctx, inputProblem(err))
 	}
-	res.LoadMS, res.ScoreMS = s.loadMS, ms(begin)
+	res.LoadMS, res.ScoreMS = s.loadMS, msSince(begin)
 	if err := dst.score(res); err != nil {
 		return err
 	}
 	return dst.commit()
 }
-
-func ms(begin time.Time) float64 { return float64(time.Since(begin).Microseconds()) / 1000 }
 
 // inputProblem says what to do about a text that cannot be scored.
 func inputProblem(err error) error {
@@ -173,7 +171,7 @@ func (s *session) scorer(o *options, parallel, nCtx int) (*completion.Scorer[*en
 	if s.context, err = engine.NewContext(s.model, &p); err != nil {
 		return nil, err
 	}
-	s.loadMS += ms(begin)
+	s.loadMS += msSince(begin)
 	if !s.context.Causal() {
 		return nil, completion.ErrNotCausal
 	}
