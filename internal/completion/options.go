@@ -55,8 +55,8 @@ type Media[C Context] interface {
 
 // SlotMedia is what Slots need of *engine.Media, over a Context of type C.
 type SlotMedia[C any] interface {
-	// Embed encodes media chunk i, if it is not encoded yet.
-	Embed(ctx context.Context, chunks *engine.MediaChunks, i int) ([]float32, error)
+	// Embed encodes media chunk i, if it is not encoded yet, while c does nothing.
+	Embed(ctx context.Context, c C, chunks *engine.MediaChunks, i int) ([]float32, error)
 	// DecodeSpans evaluates media chunks of several sequences together, with the logits of those that want them.
 	DecodeSpans(ctx context.Context, c C, spans []engine.MediaSpan) error
 }

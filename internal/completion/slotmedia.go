@@ -209,7 +209,7 @@ func (s *Slots[C]) embedMedia(ctx context.Context, only int, done func(Reply) er
 		if c == nil || only >= 0 && i != only || first != nil && (c.NTokens != first.NTokens || c.NonCausal != first.NonCausal || c.NTokens > left) {
 			continue
 		}
-		err := s.timed(func() error { _, err := s.Media.Embed(ctx, sl.group.req.Chunks, sl.next); return err })
+		err := s.timed(func() error { _, err := s.Media.Embed(ctx, s.Context, sl.group.req.Chunks, sl.next); return err })
 		if err != nil && ctx.Err() != nil {
 			return nil, err
 		}

@@ -19,7 +19,7 @@ var errBlank = fmt.Errorf("it is blank: %w", engine.ErrMedia)
 
 func (fakeMedia) Tokenize([]engine.MediaPart, bool) (*engine.MediaChunks, error) { return nil, errFake }
 
-func (fakeMedia) Embed(_ context.Context, c *engine.MediaChunks, i int) ([]float32, error) {
+func (fakeMedia) Embed(_ context.Context, _ *cellContext, c *engine.MediaChunks, i int) ([]float32, error) {
 	if c.List[i].Kind == engine.ChunkText {
 		return nil, errFake
 	}
@@ -31,7 +31,7 @@ func (fakeMedia) Embed(_ context.Context, c *engine.MediaChunks, i int) ([]float
 }
 
 func (m fakeMedia) Decode(ctx context.Context, c *cellContext, chunks *engine.MediaChunks, i, pos0, seq int, logits bool) error {
-	if _, err := m.Embed(ctx, chunks, i); err != nil {
+	if _, err := m.Embed(ctx, c, chunks, i); err != nil {
 		return err
 	}
 	return m.DecodeSpans(ctx, c, []engine.MediaSpan{{Chunks: chunks, Chunk: i, Pos: pos0, Seq: seq, Logits: logits}})

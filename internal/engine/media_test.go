@@ -149,7 +149,7 @@ func TestMediaCounts(t *testing.T) {
 			t.Errorf("%s, %s: counted %s, want %s", tt.projector, filepath.Base(tt.file), got, tt.want)
 		}
 		for i := range counted.List {
-			if _, err := md.Embed(t.Context(), counted, i); err == nil {
+			if _, err := md.Embed(t.Context(), nil, counted, i); err == nil {
 				t.Errorf("%s: chunk %d of a placeholder has embeddings", tt.projector, i)
 			}
 		}
@@ -194,7 +194,7 @@ func TestMediaEmbed(t *testing.T) {
 			var out [][]float32
 			for i := range c.List {
 				if c.List[i].Media == n {
-					e, err := md.Embed(t.Context(), c, i)
+					e, err := md.Embed(t.Context(), nil, c, i)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -269,7 +269,7 @@ func TestMediaExtremes(t *testing.T) {
 			}
 			for i := range c.List {
 				if c.List[i].Kind == ChunkImage && c.List[i].NTokens < 2000 {
-					if _, err := md.Embed(t.Context(), c, i); err != nil && !errors.Is(err, ErrMedia) {
+					if _, err := md.Embed(t.Context(), nil, c, i); err != nil && !errors.Is(err, ErrMedia) {
 						t.Errorf("%s, %v: %v", name, size, err)
 					}
 				}
@@ -365,7 +365,7 @@ func TestMediaClose(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := md.Embed(ctx, c, 1); !errors.Is(err, ErrCanceled) {
+	if _, err := md.Embed(ctx, nil, c, 1); !errors.Is(err, ErrCanceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
 	for range 2 {
@@ -374,7 +374,7 @@ func TestMediaClose(t *testing.T) {
 	if _, err := md.Tokenize(nil, true); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: got %v", err)
 	}
-	if _, err := md.Embed(t.Context(), c, 1); !errors.Is(err, ErrClosed) {
+	if _, err := md.Embed(t.Context(), nil, c, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: got %v", err)
 	}
 	_ = md.m.Close()
@@ -399,7 +399,7 @@ func BenchmarkMediaEncode(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := md.Embed(b.Context(), c, 1); err != nil {
+				if _, err := md.Embed(b.Context(), nil, c, 1); err != nil {
 					b.Fatal(err)
 				}
 				_ = c.Close()

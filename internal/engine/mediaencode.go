@@ -19,8 +19,10 @@ import (
 )
 
 // Embed returns the embeddings of media chunk i: NTokens rows of NEmbd floats, which the caller must not change. They come
-// from the cache, or the encoder runs over all chunks of the medium. ctx cancels that with ErrCanceled.
-func (md *Media) Embed(ctx context.Context, c *MediaChunks, i int) ([]float32, error) {
+// from the cache, or the encoder runs over all chunks of the medium. ctx cancels that with ErrCanceled. lctx is the context
+// that they are for, nil if there is none: its threads, which spin for a while after a batch, rest while the encoder has the
+// processors.
+func (md *Media) Embed(ctx context.Context, lctx *Context, c *MediaChunks, i int) ([]float32, error) {
 	if md == nil {
 		return nil, ErrClosed
 	}
@@ -46,6 +48,9 @@ func (md *Media) Embed(ctx context.Context, c *MediaChunks, i int) ([]float32, e
 			md.stats.CacheHits += len(group)
 			c.Work.CacheHits += len(group)
 		} else {
+			if lctx != nil && lctx.ptr != nil {
+				C.gl_ctx_rest(lctx.ptr)
+			}
 			var err error
 			if embds, err = md.encode(ctx, c, group); err != nil {
 				return nil, err
@@ -144,7 +149,7 @@ func (md *Media) DecodeSpans(ctx context.Context, lctx *Context, spans []MediaSp
 	defer pin.Unpin()
 	var outs []bool
 	for k, s := range spans {
-		embd, err := md.Embed(ctx, s.Chunks, s.Chunk)
+		embd, err := md.Embed(ctx, lctx, s.Chunks, s.Chunk)
 		if err != nil {
 			return err
 		}

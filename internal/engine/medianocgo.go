@@ -37,7 +37,9 @@ func (md *Media) Tokenize([]MediaPart, bool) (*MediaChunks, error) { return nil,
 func (c *MediaChunks) Close() error { return nil }
 
 // Embed returns ErrNoCgo.
-func (md *Media) Embed(context.Context, *MediaChunks, int) ([]float32, error) { return nil, ErrNoCgo }
+func (md *Media) Embed(context.Context, *Context, *MediaChunks, int) ([]float32, error) {
+	return nil, ErrNoCgo
+}
 
 // Decode returns ErrNoCgo.
 func (md *Media) Decode(context.Context, *Context, *MediaChunks, int, int, int, bool) error {

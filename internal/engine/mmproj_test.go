@@ -87,7 +87,7 @@ func use(t *testing.T, m *Model, path string) error {
 	}
 	defer func() { _ = c.Close() }()
 	i := slices.IndexFunc(c.List, func(x MediaChunk) bool { return x.Kind != ChunkText })
-	_, err = md.Embed(t.Context(), c, i)
+	_, err = md.Embed(t.Context(), nil, c, i)
 	return err
 }
 

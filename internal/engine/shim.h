@@ -128,6 +128,8 @@ bool gl_set_priority(int prio);
 typedef struct { int n_ctx, n_ctx_seq, n_batch, n_ubatch, n_seq_max, pooling; bool causal; } gl_ctx_info;
 void gl_ctx_get_info(const gl_ctx * c, gl_ctx_info * out);
 int32_t * gl_ctx_abort_flag(gl_ctx * c);
+// Puts threads to sleep that wait for the next batch by spinning. It wakes them.
+void gl_ctx_rest(gl_ctx * c);
 
 // llama_decode's or llama_encode's return value; err only for an exception.
 int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq,

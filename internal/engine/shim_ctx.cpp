@@ -157,6 +157,14 @@ void gl_ctx_free(gl_ctx * c) {
     delete c;
 }
 
+void gl_ctx_rest(gl_ctx * c) {
+    for (auto * pool : { c->pool, c->batch }) {
+        if (pool) {
+            ggml_threadpool_pause(pool);
+        }
+    }
+}
+
 bool gl_set_priority(int prio) { return set_process_priority((enum ggml_sched_priority) prio); }
 
 void gl_ctx_get_info(const gl_ctx * c, gl_ctx_info * o) {
