@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,6 +152,10 @@ func runInteractive(ctx context.Context, e *env, l *logging, o *options) error {
 		return err
 	}
 	defer term.close()
+	kept, err := openTalkSession(o)
+	if err != nil {
+		return err
+	}
 	s, err := loadSession(ctx, e, l, o)
 	defer s.close(l)
 	if err != nil {
@@ -166,7 +171,17 @@ func runInteractive(ctx context.Context, e *env, l *logging, o *options) error {
 	if err != nil {
 		return err
 	}
+	if kept != nil {
+		if model.kept, err = newTalkSession(kept, e, l, o, s); err != nil {
+			return err
+		}
+	}
 	o.conversation.ChatSettings = chat.ChatSettings
 	c := &chatLoop{e: e, o: o, l: l, term: term, model: model, conv: *o.conversation, seed: model.seed}
-	return c.run(ctx)
+	if kept != nil && kept.saved != nil && len(kept.saved.Conversation) > 0 {
+		c.note(fmt.Sprintf("the conversation of %s goes on: %d messages", kept.path, len(c.conv.Messages)))
+		c.note(textOf(c.conv.Messages))
+	}
+	err = c.run(ctx)
+	return cmp.Or(err, model.kept.save(&c.conv, c.answers))
 }

@@ -16,6 +16,7 @@ type chatOptions struct {
 	messagesFile      string
 	converse          bool // -cnv
 	interactive       bool
+	noHistory         bool
 	systemFile        string
 	templateFile      string
 	reasoningFormat   string
@@ -54,6 +55,8 @@ func chatFlags() []flagDef {
 			binding: boolVar(func(o o) *bool { return &o.SingleTurn })},
 		{name: "interactive", alias: []string{"-i", "-if", "--interactive-first"}, help: "talk with the model at the terminal; /help there lists the commands", in: inChat,
 			binding: boolVar(func(o o) *bool { return &o.interactive })},
+		{name: "no-history", help: "with -i: neither read nor keep the lines that were typed, in ~/.local/state/gollama/history", in: inChat,
+			binding: boolVar(func(o o) *bool { return &o.noHistory })},
 		{name: "messages", arg: "FILE", def: "none", help: "answer a conversation: a JSON array of messages in OpenAI's form, an object that has it as messages, and tools, or a transcript; - is standard input; -p then adds a message", in: inChat,
 			binding: fileVar(func(o o) *string { return &o.messagesFile })},
 		{name: "system-prompt", alias: []string{"-sys"}, arg: "TEXT", def: "none", help: "the system message of conversations that have none", in: inChat, share: "system-prompt",
@@ -267,13 +270,13 @@ func (o *options) chatConflicts() error {
 
 // finishInteractive finds what -i excludes.
 func (o *options) finishInteractive() error {
-	for _, name := range []string{"output", "session", "prompt-cache", "logprobs", "prompt-logprobs", "require-complete", "verbose-prompt", "prefill", "format"} {
+	for _, name := range []string{"output", "prompt-cache", "logprobs", "prompt-logprobs", "require-complete", "verbose-prompt", "prefill", "format"} {
 		if o.given[name] <= levelEnv || name == "format" && o.format == "text" {
 			continue
 		}
 		e := usagef("--%s does not go with -i", name)
-		if name == "output" || name == "session" || name == "format" {
-			return e.withHint("--transcript FILE keeps the conversation, and --messages FILE goes on with it")
+		if name == "output" || name == "prompt-cache" || name == "format" {
+			return e.withHint("--transcript FILE keeps the conversation, and --session FILE goes on with it")
 		}
 		return e
 	}

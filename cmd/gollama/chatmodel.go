@@ -33,6 +33,7 @@ type textChat struct {
 	text    *completion.Session[*engine.Context]
 	options completion.Options // but for the prompt
 	seed    uint32
+	kept    *talkSession // nil without
 }
 
 // newTextChat returns a chatModel over a loaded model.
@@ -108,6 +109,9 @@ func (c *textChat) once(ctx context.Context, conv *completion.Conversation, atte
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
 	opt.Grammar = p.Grammar != "" || p.JSONSchema != ""
+	if c.kept != nil {
+		c.kept.attach(&opt)
+	}
 	res, err := c.text.Generate(ctx, opt, sampler, stream.Push)
 	if err != nil {
 		return a, err

@@ -18,6 +18,7 @@ type terminal struct {
 	edit  liner.ModeApplier
 	out   *output
 	color bool
+	past  *history // nil without
 }
 
 // errInterruptedLine says that Ctrl-C was pressed at the prompt.
@@ -53,6 +54,13 @@ func openTerminal(e *env, o *options) (*terminal, error) {
 	if err != nil {
 		t.close()
 		return nil, err
+	}
+	if !o.noHistory {
+		var lines []string
+		t.past, lines = openHistory(e.getenv)
+		for _, line := range lines {
+			t.line.AppendHistory(line)
+		}
 	}
 	return t, nil
 }
@@ -104,6 +112,7 @@ func (t *terminal) read(ctx context.Context, prompt string) (string, error) {
 		}
 		if strings.TrimSpace(r.line) != "" {
 			t.line.AppendHistory(r.line)
+			t.past.add(r.line)
 		}
 		return r.line, nil
 	}

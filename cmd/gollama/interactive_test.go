@@ -51,6 +51,15 @@ func talkOn(t *testing.T, self, tty *os.File, args ...string) *dialogue {
 	return startTalk(t, self, tty, append([]string{"run", "-i", "-m", story(t), "-t", "1", "--temp", "0", "-c", "512", "-q", "--chat-template", "chatml"}, args...)...)
 }
 
+// stateHome is where the history of a test's conversations lies.
+func stateHome(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+		return dir // set by the test
+	}
+	return t.TempDir()
+}
+
 // startTalk starts the program at a terminal whose other end is self, and waits for its prompt.
 func startTalk(t *testing.T, self, tty *os.File, args ...string) *dialogue {
 	t.Helper()
@@ -63,7 +72,7 @@ func startTalk(t *testing.T, self, tty *os.File, args ...string) *dialogue {
 	}
 	d := &dialogue{t: t, cmd: exec.Command(program, args...), tty: self}
 	d.cmd.Args[0] = "gollama"
-	d.cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1")
+	d.cmd.Env = append(os.Environ(), "TERM=xterm", "NO_COLOR=1", "XDG_STATE_HOME="+stateHome(t))
 	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = tty, tty, tty
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := d.cmd.Start(); err != nil {

@@ -161,8 +161,8 @@ func (f *sessionFile) attach(e *env, l *logging, o *options, s *session, opt *co
 	if c.NBatch()%step != 0 {
 		step = c.NBatch()
 	}
-	goesOn := f.saved != nil && o.promptGiven && o.Prompt == "" && o.conversation == nil
-	same := f.saved != nil && fmt.Sprint(f.saved.Shape) == fmt.Sprint(f.shape)
+	goesOn := f.saved != nil && f.saved.Tokens > 0 && o.promptGiven && o.Prompt == "" && o.conversation == nil
+	same := f.saved != nil && f.saved.Tokens > 0 && fmt.Sprint(f.saved.Shape) == fmt.Sprint(f.shape)
 	if f.saved != nil && !same {
 		l.warnf("--session %s was computed with other settings of batches, threads or devices: it is computed again", f.path)
 	}
@@ -231,6 +231,10 @@ func (f *sessionFile) save(c *engine.Context, s *completion.SavedSession) error 
 	if s.Data, err = c.SeqState(0); err != nil {
 		return fmt.Errorf("--session %s: %w", f.path, err)
 	}
+	return f.write(s)
+}
+
+func (f *sessionFile) write(s *completion.SavedSession) error {
 	out, err := pipeline.CreateAtomic(f.path)
 	if err == nil {
 		defer out.Abort()

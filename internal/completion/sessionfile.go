@@ -17,12 +17,13 @@ import (
 
 // A session file is a line of JSON (SessionHeader), Tokens token ids as int32,
 // little-endian, and the context's state as engine.Context.SeqState returns it.
+// That of a conversation whose context is lost has the first of them alone.
 
 // sessionType and sessionVersion begin the header.
 const (
 	sessionType    = "gollama-session"
 	sessionVersion = 1
-	maxHeader      = 1 << 20 // bytes
+	maxHeader      = 1 << 26 // bytes; a conversation may be in it
 )
 
 // ErrSession is what errors of a session file that cannot be used wrap.
@@ -42,7 +43,9 @@ type SessionHeader struct {
 	Cells   int               `json:"cells"`  // of them, the first are in the state
 	Exact   int               `json:"exact"`  // of them, the first were computed in whole micro-batches
 	State   int               `json:"state"`  // bytes
-	SHA256  string            `json:"sha256"` // of tokens and state
+	SHA256  string            `json:"sha256"` // of the conversation, tokens and state
+	// The conversation whose tokens these are, as --messages reads one; empty without.
+	Conversation json.RawMessage `json:"conversation,omitempty"`
 }
 
 // SavedSession is a session file's content.
@@ -72,12 +75,16 @@ func DecodeSession(data []byte) (*SavedSession, error) {
 	switch n := len(rest); {
 	case s.Version != sessionVersion:
 		return nil, sessionErrorf("version %d, want %d", s.Version, sessionVersion)
+	case s.Tokens == 0 && len(s.Conversation) > 0 && s.State == 0 && n == 0 && s.Prompt == 0 && s.Cells == 0 && s.Exact == 0:
 	case s.Tokens < 1 || s.Tokens > n/4 || s.State != n-4*s.Tokens:
 		return nil, sessionErrorf("it is damaged: %d tokens and %d bytes of state in %d bytes", s.Tokens, s.State, n)
 	case s.Prompt < 1 || s.Prompt > s.Tokens || s.Cells < s.Tokens-1 || s.Cells > s.Tokens || s.Exact < 0 || s.Exact > min(s.Prompt, s.Cells):
 		return nil, sessionErrorf("it is damaged: %d tokens, %d of a prompt, %d evaluated, %d in whole batches", s.Tokens, s.Prompt, s.Cells, s.Exact)
 	}
-	if sum := sha256.Sum256(rest); hex.EncodeToString(sum[:]) != s.SHA256 {
+	h := sha256.New()
+	_, _ = h.Write(s.Conversation) // a hash takes all
+	_, _ = h.Write(rest)
+	if hex.EncodeToString(h.Sum(nil)) != s.SHA256 {
 		return nil, sessionErrorf("it is damaged: its sum is not what it says")
 	}
 	s.IDs = make([]engine.Token, s.Tokens)
@@ -95,7 +102,8 @@ func (s *SavedSession) Encode(w io.Writer) error {
 		ids = binary.LittleEndian.AppendUint32(ids, uint32(t))
 	}
 	h := sha256.New()
-	_, _ = h.Write(ids) // a hash takes all
+	_, _ = h.Write(s.Conversation) // a hash takes all
+	_, _ = h.Write(ids)
 	_, _ = h.Write(s.Data)
 	s.Type, s.Version, s.Tokens, s.State, s.SHA256 = sessionType, sessionVersion, len(s.IDs), len(s.Data), hex.EncodeToString(h.Sum(nil))
 	head, err := json.Marshal(s.SessionHeader)
@@ -128,6 +136,13 @@ func (s *SavedSession) Check(of map[string]string) error {
 func (s *SavedSession) Reusable(prompt []engine.Token, step int) int {
 	n := min(commonPrefix(s.IDs, prompt), s.Exact, len(prompt)-1)
 	return n - n%step
+}
+
+// Common is how many tokens of prompt the session spares a conversation that
+// goes on with it as if it had not been left: all that both begin with. The last
+// token, whose logits are needed, is always evaluated.
+func (s *SavedSession) Common(prompt []engine.Token) int {
+	return min(commonPrefix(s.IDs, prompt), s.Cells, len(prompt)-1)
 }
 
 // Continued is how many of the session's own tokens it spares a run that goes on with its text: all but the last,
