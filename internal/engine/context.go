@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -231,6 +232,9 @@ func (c *Context) Decode(ctx context.Context, b *Batch) error {
 	}
 	if err := b.check(c.m.info.NVocab, c.NSeqMax()); err != nil {
 		return err
+	}
+	if len(b.NSeq) > 0 && (!c.unified || c.follower != nil) {
+		return errors.New("decode: tokens that sequences have in common need one cache for all of them, and no draft model")
 	}
 	n, size := len(b.Tokens), c.chunk()
 	if !c.Causal() && n > size {

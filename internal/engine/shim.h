@@ -132,7 +132,8 @@ int32_t * gl_ctx_abort_flag(gl_ctx * c);
 void gl_ctx_rest(gl_ctx * c);
 
 // llama_decode's or llama_encode's return value; err only for an exception.
-int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq,
+// Token i belongs to the n_seq[i] sequences from seq[i] on, to that alone without n_seq.
+int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int32_t * n_seq,
               const int8_t * out, int n, gl_err * err);
 bool gl_warmup(gl_ctx * c, gl_err * err);
 
@@ -143,8 +144,8 @@ gl_states * gl_states_new(int n_embd, int first, int last);
 void gl_states_free(gl_states * s);
 // As gl_decode; adds the states of token i to slot[i] of sum, [slot][layer][n_embd], unless that is below 0. *added is
 // the number of rows that were added. The pointers are used during the call only.
-int gl_decode_states(gl_ctx * c, gl_states * s, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int8_t * out,
-                     int n, const int32_t * slot, double * sum, int64_t * added, gl_err * err);
+int gl_decode_states(gl_ctx * c, gl_states * s, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int32_t * n_seq,
+                     const int8_t * out, int n, const int32_t * slot, double * sum, int64_t * added, gl_err * err);
 
 float * gl_logits(gl_ctx * c, int i);
 float * gl_embeddings(gl_ctx * c, int i, int seq);

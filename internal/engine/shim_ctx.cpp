@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -207,15 +208,17 @@ void gl_compute(gl_ctx * c, const std::function<void()> & f) {
     });
 }
 
-int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq,
+int gl_decode(gl_ctx * c, bool encode, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int32_t * n_seq,
               const int8_t * out, int n, gl_err * err) {
     return guard(err, -100, [&] {
-        std::vector<int32_t>   n_seq(n, 1);
+        std::vector<int32_t>   counts(n, 1), ids(llama_n_seq_max(c->lctx));
         std::vector<int32_t *> seqs(n + 1, nullptr);
+        std::iota(ids.begin(), ids.end(), 0);
         for (int i = 0; i < n; i++) {
-            seqs[i] = const_cast<int32_t *>(seq + i);
+            seqs[i]   = ids.data() + seq[i];
+            counts[i] = n_seq ? n_seq[i] : 1;
         }
-        llama_batch b = { n, const_cast<int32_t *>(tokens), nullptr, const_cast<int32_t *>(pos), n_seq.data(), seqs.data(),
+        llama_batch b = { n, const_cast<int32_t *>(tokens), nullptr, const_cast<int32_t *>(pos), counts.data(), seqs.data(),
                           const_cast<int8_t *>(out) };
         return compute(c, [&] {
             const int rc = encode ? llama_encode(c->lctx, b) : llama_decode(c->lctx, b);

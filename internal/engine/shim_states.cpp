@@ -121,8 +121,8 @@ gl_states * gl_states_new(int n_embd, int first, int last) {
 
 void gl_states_free(gl_states * s) { delete s; }
 
-int gl_decode_states(gl_ctx * c, gl_states * s, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int8_t * out,
-                     int n, const int32_t * slot, double * sum, int64_t * added, gl_err * err) {
+int gl_decode_states(gl_ctx * c, gl_states * s, const int32_t * tokens, const int32_t * pos, const int32_t * seq, const int32_t * n_seq,
+                     const int8_t * out, int n, const int32_t * slot, double * sum, int64_t * added, gl_err * err) {
     s->tokens = tokens;
     s->out    = out;
     s->slot   = slot;
@@ -132,7 +132,7 @@ int gl_decode_states(gl_ctx * c, gl_states * s, const int32_t * tokens, const in
     s->begin = s->end = 0;
     s->fresh          = false;
     s->error.clear();
-    const int rc = gl_decode(c, false, tokens, pos, seq, out, n, err);
+    const int rc = gl_decode(c, false, tokens, pos, seq, n_seq, out, n, err);
     s->tokens = nullptr;
     *added    = s->added;
     if (rc == 0 && !s->error.empty()) {

@@ -99,12 +99,16 @@ type reading struct {
 func (c *Context) call(b *Batch, from, to int, encode bool, out []int8, e *C.gl_err) C.int {
 	tokens, pos, seq := (*C.int32_t)(unsafe.Pointer(&b.Tokens[from])), (*C.int32_t)(unsafe.Pointer(&b.Pos[from])), (*C.int32_t)(unsafe.Pointer(&b.Seq[from]))
 	flags, n := (*C.int8_t)(unsafe.Pointer(&out[0])), C.int(to-from)
+	var nSeq *C.int32_t
+	if len(b.NSeq) > 0 {
+		nSeq = (*C.int32_t)(unsafe.Pointer(&b.NSeq[from]))
+	}
 	r := c.reading
 	if r == nil || encode || len(r.sum) == 0 {
-		return C.gl_decode(c.ptr, C.bool(encode), tokens, pos, seq, flags, n, e)
+		return C.gl_decode(c.ptr, C.bool(encode), tokens, pos, seq, nSeq, flags, n, e)
 	}
 	var added C.int64_t
-	rc := C.gl_decode_states(c.ptr, r.tap.ptr, tokens, pos, seq, flags, n, (*C.int32_t)(unsafe.Pointer(&r.slot[from])),
+	rc := C.gl_decode_states(c.ptr, r.tap.ptr, tokens, pos, seq, nSeq, flags, n, (*C.int32_t)(unsafe.Pointer(&r.slot[from])),
 		(*C.double)(unsafe.Pointer(&r.sum[0])), &added, e)
 	r.added += int(added)
 	return rc

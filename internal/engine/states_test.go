@@ -260,3 +260,62 @@ func TestDirections(t *testing.T) {
 		t.Error("after a vector of zeros for one layer, the states are not those without a vector")
 	}
 }
+
+// Tokens that two sequences have in common are evaluated once, and the logits of each are those of the sequence alone.
+func TestSharedTokens(t *testing.T) {
+	p := testParams(needStory(t))
+	p.NParallel, p.KVUnified = 2, true
+	c := openContext(t, openModel(t, p), p)
+	begin, ends := []Token{1, 403, 407}, [][]Token{{261, 378}, {300, 301, 302}}
+	var b Batch
+	for i, tok := range begin {
+		b.AddShared(tok, i, 0, 2, false)
+	}
+	for seq, end := range ends {
+		for i, tok := range end {
+			b.AddShared(tok, len(begin)+i, seq, 1, i == len(end)-1)
+		}
+	}
+	if err := c.Decode(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	var got [2][]float32
+	for seq, row := range []int{4, 7} {
+		l, err := c.Logits(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[seq] = slices.Clone(l)
+	}
+	for seq, end := range ends {
+		c.ClearMemory()
+		b.Reset()
+		for i, tok := range append(slices.Clone(begin), end...) {
+			b.Add(tok, i, 0, i == len(begin)+len(end)-1)
+		}
+		if err := c.Decode(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		want, err := c.Logits(len(b.Tokens) - 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			if math.Abs(float64(got[seq][i]-want[i])) > 2e-5 { // one row of the last feed-forward, or two
+				t.Fatalf("sequence %d, logit %d: %v, alone %v", seq, i, got[seq][i], want[i])
+			}
+		}
+	}
+	b.Reset()
+	b.AddShared(1, 0, 1, 2, true)
+	if err := c.Decode(context.Background(), &b); err == nil {
+		t.Error("a token of sequences 1 and 2, of which there are 0 and 1: no error")
+	}
+	p.KVUnified = false
+	apart := openContext(t, c.Model(), p)
+	b.Reset()
+	b.AddShared(1, 0, 0, 2, true)
+	if err := apart.Decode(context.Background(), &b); err == nil {
+		t.Error("a token in two caches: no error")
+	}
+}

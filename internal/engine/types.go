@@ -75,6 +75,7 @@ type Batch struct {
 	Pos    []int32 // position in the sequence
 	Seq    []int32 // sequence, 0 to NSeqMax-1
 	Output []bool  // whether logits are wanted
+	NSeq   []int32 // sequences that have the token in common, Seq and those after it; empty for one each
 }
 
 // Add appends a token.
@@ -85,8 +86,16 @@ func (b *Batch) Add(t Token, pos, seq int, output bool) {
 	b.Output = append(b.Output, output)
 }
 
+// AddShared appends a token that the n sequences from seq on have in common, in a batch that has only such, for a context
+// with KVUnified.
+func (b *Batch) AddShared(t Token, pos, seq, n int, output bool) {
+	b.Add(t, pos, seq, output)
+	b.NSeq = append(b.NSeq, int32(n))
+}
+
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
+	b.NSeq = b.NSeq[:0]
 	b.Tokens, b.Pos, b.Seq, b.Output = b.Tokens[:0], b.Pos[:0], b.Seq[:0], b.Output[:0]
 }
 
@@ -96,7 +105,7 @@ func (b *Batch) check(nVocab, nSeq int) error {
 	if n == 0 {
 		return errors.New("decode: the batch is empty")
 	}
-	if len(b.Pos) != n || len(b.Seq) != n || len(b.Output) != n {
+	if len(b.Pos) != n || len(b.Seq) != n || len(b.Output) != n || len(b.NSeq) != 0 && len(b.NSeq) != n {
 		return errors.New("decode: the batch's slices differ in length")
 	}
 	for i, t := range b.Tokens {
@@ -107,6 +116,8 @@ func (b *Batch) check(nVocab, nSeq int) error {
 			return fmt.Errorf("decode: position %d is negative", b.Pos[i])
 		case b.Seq[i] < 0 || int(b.Seq[i]) >= nSeq:
 			return fmt.Errorf("decode: sequence %d is not below %d", b.Seq[i], nSeq)
+		case len(b.NSeq) > 0 && (b.NSeq[i] < 1 || int(b.Seq[i])+int(b.NSeq[i]) > nSeq):
+			return fmt.Errorf("decode: a token of %d sequences from %d on, there are %d", b.NSeq[i], b.Seq[i], nSeq)
 		}
 	}
 	return nil
