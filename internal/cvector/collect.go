@@ -1,7 +1,6 @@
 package cvector
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +27,7 @@ type States struct {
 
 	compat    bool
 	baselines bool
-	sum       []float64 // of differences, all layers
+	sum       []float64 // of positive states less that of negative ones, all layers
 	lengths   []float64 // sum of the lengths of states, by layer
 	sides     int       // states in lengths
 	store     *store    // nil without KeepRows
@@ -83,11 +82,11 @@ func nonzero(s *Samples) *Samples {
 
 // Limits of what is held at once.
 const (
-	maxTexts   = 8        // texts that are evaluated together
-	maxCells   = 2048     // tokens that the context has room for, unless one text is longer
-	cellsAlign = 256      // llama.cpp rounds a sequence's room up to it
+	maxTexts   = 16       // texts that are evaluated together
+	wholeBlock = 64       // from so many tokens on, flash attention on a CPU has a kernel that rounds by what is beside
+	cellsAlign = 256      // llama.cpp rounds a context's room up to it
 	maxOutputs = 64 << 20 // bytes of logits, which llama.cpp makes room for though nobody reads them
-	maxSums    = 64 << 20 // bytes of states on their way
+	maxSums    = 16 << 20 // bytes of states on their way
 )
 
 // collector is a Collect in progress.
@@ -99,13 +98,17 @@ type collector struct {
 	batch int // tokens
 	texts int // sequences
 	out   *States
+
+	sums  [2][]float64 // of states, positive and negative ones
+	sum   []float64    // of the texts in evaluation
+	b     engine.Batch
+	slots []int32
 }
 
-// Collect evaluates the texts of prompts and reads their hidden states. Texts of one length are evaluated together, each
-// in a cache of its own, so that the states are those of the text evaluated alone; none is padded, and long ones are
-// evaluated in several batches. p says how the context is made; its sizes and sequences are set here, p.NCtx being the
-// most tokens that a text may have, 0 for no limit. Which side a text is on changes no bit of its states. Close the
-// result. An error that wraps ErrPairs is about a text.
+// Collect evaluates the texts of prompts and reads their hidden states. Several go in a batch, which has what they begin
+// with in common once; none is padded, and long ones are evaluated in several batches. p says how the context is made; its
+// sizes and sequences are set here, p.NCtx being the most tokens that a text may have, 0 for no limit. Which side a text is
+// on changes no bit of its states. Close the result. An error that wraps ErrPairs is about a text.
 func Collect(ctx context.Context, m *engine.Model, p engine.Params, prompts []Prompt, o CollectOptions) (out *States, err error) {
 	longest, err := longestText(prompts, p.NCtx)
 	if err != nil {
@@ -114,14 +117,23 @@ func Collect(ctx context.Context, m *engine.Model, p engine.Params, prompts []Pr
 	info := m.Info()
 	k := &collector{o: o, bos: m.Vocab().BOS(), out: &States{First: o.First, Last: o.Last, NEmbd: info.NEmbd, compat: o.Compat, baselines: prompts[0].Base != nil}}
 	layers := o.Last - o.First + 1
-	k.out.sum, k.out.lengths = make([]float64, layers*info.NEmbd), make([]float64, layers)
+	k.sums[0], k.sums[1] = make([]float64, layers*info.NEmbd), make([]float64, layers*info.NEmbd)
+	k.out.lengths = make([]float64, layers)
 	if o.KeepRows {
-		k.out.store = newStore(layers, info.NEmbd)
+		sides := 2
+		if k.out.baselines && o.Token.kind != tokenAll {
+			sides = 3
+		}
+		k.out.store = newStore(layers, info.NEmbd, sides)
 		defer func() {
 			if err != nil {
 				k.out.Close()
 			}
 		}()
+	}
+	var texts []text
+	if o.Token.kind != tokenAll {
+		texts = inOrder(prompts)
 	}
 	k.sizes(&p, info, longest)
 	if k.tap, err = engine.NewStates(m, o.First, o.Last); err != nil {
@@ -135,8 +147,12 @@ func Collect(ctx context.Context, m *engine.Model, p engine.Params, prompts []Pr
 	if o.Token.kind == tokenAll {
 		err = k.all(ctx, prompts)
 	} else {
-		err = k.means(ctx, prompts)
+		err = k.means(ctx, texts)
 	}
+	for i, v := range k.sums[sideNeg] {
+		k.sums[sidePos][i] -= v
+	}
+	k.out.sum = k.sums[sidePos]
 	return k.out, err
 }
 
@@ -153,16 +169,19 @@ func longestText(prompts []Prompt, limit int) (int, error) {
 	return longest, nil
 }
 
-// sizes decides how much is evaluated at once.
+// sizes decides how much is evaluated at once. Batches of short texts stay below a block of flash attention, where the states
+// of a token are to the bit those that it has without other texts in the cache.
 func (k *collector) sizes(p *engine.Params, info engine.ModelInfo, longest int) {
-	room := (longest + cellsAlign - 1) / cellsAlign * cellsAlign
-	k.batch, k.texts = p.NUBatch, min(max(maxCells/room, 1), maxTexts)
-	if info.Recurrent || info.Hybrid {
+	width := (k.o.Last - k.o.First + 1) * info.NEmbd
+	k.batch, k.texts = p.NUBatch, min(max(maxSums/(8*width), 1), maxTexts)
+	p.KVUnified = true
+	switch {
+	case k.o.Token.kind == tokenAll:
+		k.texts, k.batch, p.KVUnified = 2, min(k.batch, max(maxSums/(8*width), 16)), false
+	case info.Recurrent || info.Hybrid:
 		k.texts = 1
-	}
-	if k.o.Token.kind == tokenAll {
-		k.texts = 2
-		k.batch = min(k.batch, max(maxSums/(8*(k.o.Last-k.o.First+1)*info.NEmbd), 16))
+	case longest < wholeBlock:
+		k.batch = min(k.batch, wholeBlock-1)
 	}
 	p.NOutputsMax = k.texts
 	if k.o.Last == info.NLayer-1 && k.o.Token.kind != tokenLast {
@@ -172,33 +191,11 @@ func (k *collector) sizes(p *engine.Params, info engine.ModelInfo, longest int) 
 	p.NBatch, p.NUBatch = k.batch, k.batch
 	p.NOutputsMaxPerSeq = p.NOutputsMax
 	p.NParallel = k.texts
-	p.NCtx = room * k.texts
-	p.KVUnified = false // what lies beside a text's states in one cache for all shows in their last bits
-	p.Warmup = false
-}
-
-// waiting is a prompt whose texts are evaluated.
-type waiting struct {
-	Prompt
-	states [3][]float64 // positive, negative, baseline
-}
-
-// text is one text that is to be evaluated.
-type text struct {
-	tokens []engine.Token
-	states *[]float64
-}
-
-// means evaluates texts of which each gives one state: the last token's or a mean.
-func (k *collector) means(ctx context.Context, prompts []Prompt) error {
-	window := max(maxSums/(8*3*k.tap.Width()), maxTexts)
-	for from := 0; from < len(prompts); from += window {
-		to := min(from+window, len(prompts))
-		if err := k.window(ctx, prompts[from:to], float64(from)/float64(len(prompts)), float64(to-from)/float64(len(prompts))); err != nil {
-			return err
-		}
+	p.NCtx = (max(longest, k.batch) + cellsAlign - 1) / cellsAlign * cellsAlign
+	if !p.KVUnified {
+		p.NCtx *= k.texts
 	}
-	return nil
+	p.Warmup = false
 }
 
 func (k *collector) progress(share float64) {
@@ -207,119 +204,85 @@ func (k *collector) progress(share float64) {
 	}
 }
 
-// window evaluates some prompts, the texts in the order of their lengths and tokens, which does not tell the sides apart,
-// and takes their states in the order of the prompts.
-func (k *collector) window(ctx context.Context, prompts []Prompt, begin, share float64) error {
-	list := make([]waiting, len(prompts))
-	var texts []text
-	for i, p := range prompts {
-		w := &list[i]
-		w.Prompt = p
-		texts = append(texts, text{p.Pos, &w.states[0]}, text{p.Neg, &w.states[1]})
-		if p.Base != nil {
-			texts = append(texts, text{p.Base, &w.states[2]})
-		}
-	}
-	slices.SortStableFunc(texts, func(a, b text) int {
-		return cmp.Or(cmp.Compare(len(a.tokens), len(b.tokens)), slices.Compare(a.tokens, b.tokens))
-	})
+// means evaluates texts of which each gives one state: the last token's or a mean.
+func (k *collector) means(ctx context.Context, texts []text) error {
 	for from := 0; from < len(texts); {
-		n := len(texts[from].tokens)
-		to := from + 1
-		for to < len(texts) && len(texts[to].tokens) == n && to-from < k.texts && (to-from+1)*n <= k.batch {
-			to++
-		}
-		if err := k.evaluate(ctx, texts[from:to]); err != nil {
+		n, err := k.evaluate(ctx, texts[from:])
+		if err != nil {
 			return err
 		}
-		from = to
-		k.progress(begin + share*float64(from)/float64(len(texts)))
-	}
-	for _, w := range list {
-		if err := k.add(w.Pair, w.Where, w.states[0], w.states[1], w.states[2]); err != nil {
-			return err
-		}
+		from += n
+		k.progress(float64(from) / float64(len(texts)))
 	}
 	return nil
 }
 
-// counted returns how many tokens of a text count.
-func (k *collector) counted(tokens []engine.Token) int {
-	n := 0
-	for i := range tokens {
-		if k.o.Token.counts(i, len(tokens), tokens[0] == k.bos) {
-			n++
-		}
-	}
-	return n
-}
-
-// evaluate sets the states of texts of one length. One text may be longer than a batch.
-func (k *collector) evaluate(ctx context.Context, texts []text) error {
-	k.c.ClearMemory()
+// evaluate takes the states of the first of texts, as many as a batch holds, or one that is longer, and returns how many.
+func (k *collector) evaluate(ctx context.Context, texts []text) (int, error) {
+	common, n := k.pack(texts)
+	texts = texts[:n]
 	width := k.tap.Width()
-	sum := make([]float64, len(texts)*width)
-	var b engine.Batch
-	var slots []int32
+	sum := slices.Grow(k.sum[:0], k.texts*width)[:n*width]
+	clear(sum)
+	k.sum = sum
+	k.c.ClearMemory()
 	for seq, t := range texts {
-		for i, token := range t.tokens {
+		for i := common[seq]; i < len(t.tokens); i++ {
 			slot, last := int32(-1), i == len(t.tokens)-1
-			if k.o.Token.counts(i, len(t.tokens), t.tokens[0] == k.bos) {
+			if t.counts(k, i) {
 				slot = int32(seq)
 			}
-			b.Add(token, i, seq, last || slot >= 0 && k.o.Last == k.lastLayer())
-			slots = append(slots, slot)
-			if len(b.Tokens) < k.batch && !(last && seq == len(texts)-1) {
+			to := seq + 1
+			for to < n && common[to] > i {
+				to++
+			}
+			k.b.AddShared(t.tokens[i], i, seq, to-seq, last || slot >= 0 && k.o.Last == k.lastLayer())
+			k.slots = append(k.slots, slot)
+			if len(k.b.Tokens) < k.batch && !(last && seq == n-1) {
 				continue
 			}
-			if err := k.tap.Decode(ctx, k.c, &b, slots, sum); err != nil {
-				return err
+			err := k.tap.Decode(ctx, k.c, &k.b, k.slots, sum)
+			k.b.Reset()
+			k.slots = k.slots[:0]
+			if err != nil {
+				return 0, err
 			}
-			b.Reset()
-			slots = slots[:0]
 		}
 	}
-	for seq, t := range texts {
-		states := sum[seq*width : (seq+1)*width : (seq+1)*width]
-		scal(states, 1/float64(k.counted(t.tokens)))
-		*t.states = states
+	for i, t := range texts {
+		states := sum[i*width : (i+1)*width]
+		scal(states, 1/float64(t.counted(k)))
+		for _, u := range t.uses {
+			if err := k.add(u.sample, u.pair, u.where, u.side, states); err != nil {
+				return 0, err
+			}
+		}
 	}
-	return nil
+	return n, nil
 }
 
-// add takes the states of one sample into the sums.
-func (k *collector) add(pair int, where string, pos, neg, base []float64) error {
+// add takes the states of one side of a sample into the sums.
+func (k *collector) add(sample, pair int, where string, side side, states []float64) error {
 	out, e := k.out, k.out.NEmbd
-	for l := range out.lengths {
-		for _, side := range [][]float64{pos, neg} {
-			n := norm(side[l*e : (l+1)*e])
+	out.Samples = max(out.Samples, sample+1)
+	if side != sideBase {
+		for l := range out.lengths {
+			n := norm(states[l*e : (l+1)*e])
 			if n-n != 0 {
 				return fmt.Errorf("%s: the model's states of layer %d are not finite", where, l+out.First)
 			}
 			out.lengths[l] += n
 		}
-	}
-	out.sides += 2
-	out.Samples++
-	for i, p := range pos {
-		out.sum[i] += p - neg[i]
+		out.sides++
+		sum := k.sums[side]
+		for i, v := range states {
+			sum[i] += v
+		}
 	}
 	if out.store == nil {
 		return nil
 	}
-	return out.store.add(pair, rounded(pos, base), rounded(neg, base))
-}
-
-// rounded returns x less base, if there is one, in 32 bits.
-func rounded(x, base []float64) []float32 {
-	y := make([]float32, len(x))
-	for i, v := range x {
-		if base != nil {
-			v -= base[i]
-		}
-		y[i] = float32(v)
-	}
-	return y
+	return out.store.put(sample, pair, side, states)
 }
 
 // all evaluates pairs whose tokens are samples by themselves, the two sides a part at a time.
@@ -380,9 +343,11 @@ func (k *collector) part(ctx context.Context, p Prompt, pos, neg []engine.Token,
 		}
 	}
 	for i := max(first, from); i < to; i++ {
-		at := (i - from) * width
-		if err := k.add(p.Pair, p.Where, sums[0][at:at+width], sums[1][at:at+width], nil); err != nil {
-			return err
+		at, sample := (i-from)*width, k.out.Samples
+		for s, sum := range sums {
+			if err := k.add(sample, p.Pair, p.Where, side(s), sum[at:at+width]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

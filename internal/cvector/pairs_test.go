@@ -141,7 +141,7 @@ func FuzzLinePairs(f *testing.F) {
 func TestStore(t *testing.T) {
 	const layers, width, n = 3, 5, 9
 	rnd := rand.New(rand.NewPCG(1, 1))
-	s := newStore(layers, width)
+	s := newStore(layers, width, 2)
 	s.limit = 4
 	defer s.close()
 	var pos, neg [][]float32
@@ -151,8 +151,10 @@ func TestStore(t *testing.T) {
 			p[k], q[k] = rnd.Float32(), rnd.Float32()
 		}
 		pos, neg = append(pos, p), append(neg, q)
-		if err := s.add(i/2, p, q); err != nil {
-			t.Fatal(err)
+		for k, x := range [][]float32{q, p} { // in any order
+			if err := s.put(i, i/2, sideNeg-side(k), widen(x)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if s.file == nil {

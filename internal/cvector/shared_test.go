@@ -3,9 +3,11 @@ package cvector
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -209,4 +211,73 @@ func TestInvariance(t *testing.T) {
 			t.Errorf("layer %d: in parts and whole the cosine is %.9f", l, c)
 		}
 	}
+}
+
+// What texts begin with in common is evaluated once, which changes no bit of the states of any of them, be it in the middle
+// of another, twice or with baselines. The feed-forward of the last block is computed for tokens that count alone, and a
+// product of one row of F32 has another kernel than one of several: there the states are alike.
+func TestShared(t *testing.T) {
+	m := storyModel(t)
+	long := "Once upon a time there was a girl named Lily who loved to play with her big red ball in the park"
+	words := strings.Fields(long)
+	var pairs []Pair
+	text := func(s string) Text { return Text{Plain: s} }
+	for n := 4; n <= len(words); n += 3 {
+		begin := strings.Join(words[:n], " ")
+		pairs = append(pairs, Pair{Positive: text(begin + " happy"), Negative: text(begin), Where: begin})
+	}
+	for _, o := range []CollectOptions{{First: 0, Last: 4, KeepRows: true}, {First: 1, Last: 3, Token: TokenMode{tokenSpan, 3}, KeepRows: true}, {First: 0, Last: 2, Token: TokenMean, KeepRows: true}} {
+		prompts, _, err := Tokenize(m.Vocab(), nil, pairs, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range prompts {
+			prompts[i].Base = prompts[0].Neg
+		}
+		k := &collector{o: o, bos: m.Vocab().BOS(), batch: 63, texts: maxTexts}
+		if common, n := k.pack(inOrder(prompts)); n < 4 || o.Token != TokenMean && slices.Max(common) < 4 {
+			t.Fatal("nothing is in common: the test shows nothing")
+		}
+		together, err := Collect(context.Background(), m, storyParams(), prompts, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer together.Close()
+		for i, p := range prompts {
+			pos, neg, base := alone(t, m, p.Pos, o), alone(t, m, p.Neg, o), alone(t, m, p.Base, o)
+			for l := o.First; l <= o.Last; l++ {
+				got, err := together.Layer(l)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tolerance := 0.0
+				if l == 4 {
+					tolerance = 2e-5 // of values up to 10
+				}
+				for k, b := range base[l] {
+					near(t, fmt.Sprintf("token %s, layer %d, pair %d, element %d", o.Token, l, i, k), float64(got.Pos.Row(i)[k]), float64(pos[l][k]-b), tolerance)
+					near(t, fmt.Sprintf("token %s, layer %d, baseline %d, element %d", o.Token, l, i, k), float64(got.Neg.Row(i)[k]), float64(neg[l][k]-b), tolerance)
+				}
+			}
+		}
+	}
+}
+
+// alone returns the states of one text, layer by layer.
+func alone(t *testing.T, m *engine.Model, tokens []engine.Token, o CollectOptions) map[int][]float32 {
+	t.Helper()
+	s, err := Collect(context.Background(), m, storyParams(), []Prompt{{Pos: tokens, Neg: tokens}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	rows := map[int][]float32{}
+	for l := o.First; l <= o.Last; l++ {
+		x, err := s.Layer(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[l] = x.Pos.Row(0)
+	}
+	return rows
 }
