@@ -17,7 +17,7 @@ import (
 // row may be asked for more than once. out is NaN for a row whose logits are not
 // numbers. Exponentials are float32 and their sum float64, as llama-perplexity's
 // (tools/perplexity/perplexity.cpp, log_softmax), so that a value is off by some
-// 1e-7. The slices must be of one length. One call does all rows, over the
+// 1e-7 and its perplexity the same to the last digit. The slices must be of one length. One call does all rows, over the
 // threads of the context.
 func (c *Context) Logprobs(rows []int, tokens []Token, out []float64) error {
 	if len(rows) != len(tokens) || len(rows) != len(out) {
@@ -43,4 +43,9 @@ func (c *Context) Logprobs(rows []int, tokens []Token, out []float64) error {
 		return &Error{Op: "log-probabilities", Msg: errText(&e)}
 	}
 	return nil
+}
+
+// logSoftmax is what Logprobs computes for a row of logits.
+func logSoftmax(logits []float32, t Token) float64 {
+	return float64(C.gl_log_softmax((*C.float)(unsafe.Pointer(&logits[0])), C.int(len(logits)), C.int(t)))
 }

@@ -151,6 +151,7 @@ float * gl_logits(gl_ctx * c, int i);
 float * gl_embeddings(gl_ctx * c, int i, int seq);
 // out[i] is the log-probability of tokens[i] after row rows[i] of the last batch (shim_score.cpp).
 bool gl_logprobs(gl_ctx * c, const int32_t * rows, const int32_t * tokens, int n, double * out, gl_err * err);
+double gl_log_softmax(const float * logits, int n, int token);
 
 void gl_mem_clear(gl_ctx * c);
 bool gl_mem_rm(gl_ctx * c, int seq, int p0, int p1);
