@@ -41,6 +41,7 @@ type measuring struct {
 
 	header    *gguf.File // of the model
 	weights   []string
+	step      int // tokens that are measured together
 	model     *engine.Model
 	context   *engine.Context
 	collector *engine.Collector
@@ -195,7 +196,7 @@ func (m *measuring) open(ctx context.Context) error {
 	if err := m.newContext(); err != nil {
 		return err
 	}
-	m.run = &imatrix.Run[*engine.Context]{Context: m.context, Collector: m.collector, Weights: m.weights, File: file, PPL: ppl, Skip: o.imx.nonfinite == "skip"}
+	m.run = &imatrix.Run[*engine.Context]{Context: m.context, Collector: m.collector, Weights: m.weights, File: file, PPL: ppl, Skip: o.imx.nonfinite == "skip", Step: m.step}
 	m.saved, m.copied = file.Tokens(), file.Tokens()
 	if o.imx.resume {
 		m.tokens = int64(file.Tokens())
@@ -206,6 +207,16 @@ func (m *measuring) open(ctx context.Context) error {
 // parallel is how many windows are evaluated side by side, as llama-imatrix does it.
 func (m *measuring) parallel() int {
 	return min(max(1, m.o.NBatch/m.o.NCtx), maxSequences)
+}
+
+// recordsBatch is how many tokens of records are computed at once unless -ub says so: there is room for the logits of all.
+const recordsBatch = 128
+
+// causal tells whether tokens of a window may be computed before those that follow.
+func (m *measuring) causal() bool {
+	arch, _ := m.header.Str("general.architecture")
+	causal, ok := m.header.Bool(arch + ".attention.causal")
+	return causal || !ok
 }
 
 // newContext makes the context with the collector in it.
@@ -219,6 +230,14 @@ func (m *measuring) newContext() error {
 	p.NParallel, p.NCtx, p.Warmup, p.KVUnified = n, n*((o.NCtx+255)&^255), false, false
 	// A batch is what is computed at once: no more rows of logits exist.
 	p.NUBatch = min(p.NUBatch, p.NBatch)
+	m.step = p.NUBatch
+	switch {
+	case o.imx.records != "" && !o.isSet("ubatch-size"):
+		p.NUBatch = min(p.NUBatch, recordsBatch)
+		m.step = p.NUBatch
+	case !o.ComputePPL && m.causal():
+		p.NUBatch = imatrix.UnscoredBatch(m.step, o.NCtx, n)
+	}
 	p.NBatch, p.NOutputsMax = p.NUBatch, 0
 	var err error
 	if m.collector, err = engine.NewCollector(m.weights); err != nil {

@@ -101,6 +101,7 @@ type Run[C Context] struct {
 	File      *File    // what was measured so far: Group adds to it, all of its pieces or none
 	PPL       Perplexity
 	Skip      bool    // leave out pieces of which the model makes no numbers, and count them
+	Step      int     // tokens that are measured together, if the context takes them in parts; 0 for what it takes at once
 	Skipped   []Piece // these
 
 	alone   bool // weights do not share inputs
@@ -112,8 +113,24 @@ type Run[C Context] struct {
 	ordered []*Entry // of the file, by weight
 }
 
-// step is how many tokens one batch has: what the engine computes at once.
-func (r *Run[C]) step() int { return min(r.Context.NBatch(), r.Context.NUBatch()) }
+// limit is how many tokens the engine computes at once.
+func (r *Run[C]) limit() int { return min(r.Context.NBatch(), r.Context.NUBatch()) }
+
+// step is how many tokens are measured together, which decides in which order rows are added.
+func (r *Run[C]) step() int { return max(r.Step, r.limit()) }
+
+// UnscoredBatch returns the batch in which tokens without a score are computed, of those that are measured in windows of
+// size tokens, n side by side and step of them together: as every token is an output, llama.cpp makes room for its logits,
+// though nothing computes them. It is a block of flash attention if that changes no bit and no order, and else step.
+func UnscoredBatch(step, size, n int) int {
+	part := min(max(1, step/n), size)
+	blocks := part%wholeBlock == 0 && size%wholeBlock == 0
+	whole := wholeBlock%part == 0 && size%part == 0
+	if step > wholeBlock && (blocks || whole) {
+		return wholeBlock
+	}
+	return step
+}
 
 // Group measures pieces. If it returns an error, the file is as before: the error of ctx or of the engine, or an
 // *engine.NonFiniteError that names the weight.
@@ -287,7 +304,7 @@ func (r *Run[C]) add(p Piece, pos, end, seq int) {
 
 func (r *Run[C]) decode(ctx context.Context) error {
 	r.Collector.Mode(true, len(r.rows) == 0)
-	err := r.Context.Decode(ctx, &r.batch)
+	err := r.compute(ctx)
 	r.Collector.Mode(false, false)
 	if err != nil {
 		return fmt.Errorf("evaluate %d tokens: %w", len(r.batch.Tokens), err)
@@ -305,6 +322,22 @@ func (r *Run[C]) decode(ctx context.Context) error {
 		}
 	}
 	r.scored.add(r.out)
+	return nil
+}
+
+// compute evaluates the batch, in parts if the context takes no more; what is scored is one part.
+func (r *Run[C]) compute(ctx context.Context) error {
+	b, limit := &r.batch, r.limit()
+	if len(b.Tokens) <= limit || len(r.rows) > 0 {
+		return r.Context.Decode(ctx, b)
+	}
+	for from := 0; from < len(b.Tokens); from += limit {
+		to := min(from+limit, len(b.Tokens))
+		part := engine.Batch{Tokens: b.Tokens[from:to], Pos: b.Pos[from:to], Seq: b.Seq[from:to], Output: b.Output[from:to]}
+		if err := r.Context.Decode(ctx, &part); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -161,6 +161,32 @@ func TestWindowCuts(t *testing.T) {
 	}
 }
 
+// Windows that are not scored are computed in parts, which add the same rows in the same order.
+func TestUnscoredParts(t *testing.T) {
+	for _, c := range []struct{ step, size, n, want int }{
+		{512, 512, 4, 64}, {512, 128, 16, 64}, {512, 512, 1, 64}, {2048, 4096, 1, 64},
+		{512, 500, 4, 512}, {512, 100, 20, 512}, {512, 130, 15, 512}, {32, 512, 4, 32}, {64, 512, 4, 64},
+	} {
+		if got := UnscoredBatch(c.step, c.size, c.n); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+	f := &fakeModel{nSeq: 2, nUBatch: 64, nan: -1}
+	r := newRun(f)
+	r.Step = 256
+	if err := r.Group(t.Context(), []Piece{sequence(0, 1, 256, 0), sequence(1, 1000, 256, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	// Sequence 0 has no token in the batches of sequence 1.
+	half := []string{"1x64 skip true", "1x64 skip true", "1x0 skip true", "1x0 skip true"}
+	if want := slices.Concat(half, half); !slices.Equal(f.batches, want) {
+		t.Errorf("batches %q, want %q", f.batches, want)
+	}
+	if got := r.File.Entry("a"); got.Counts[0] != 512 || got.Sum2[0] != 256*257/2+256*999+256*257/2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestGroupConflict(t *testing.T) {
 	f := &fakeModel{nSeq: 2, nUBatch: 8, nan: -1, conflicts: 1}
 	r := newRun(f)
