@@ -55,8 +55,8 @@ type measuring struct {
 
 func (m *measuring) close() {
 	var err error
-	if m.source != nil && m.source.chat != nil {
-		err = m.source.chat.Close()
+	if m.source != nil {
+		err = m.source.close()
 	}
 	err = errors.Join(err, m.context.Close(), m.collector.Close(), m.model.Close())
 	if m.header != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,22 +23,16 @@ type imatrixSource struct {
 	dataset string // name
 	hash    string // of the data, and of how it becomes tokens
 	shard   pipeline.Shard
-	text    string // of -f or -p
-	records []byte // of --records
+	text    string   // of -f or -p
+	records *os.File // of --records
 
 	m       *measuring
 	pieces  []imatrix.Piece // windows of a text that are to be measured
-	lines   []recordLine    // records that are
+	lines   []recordLine    // records that are, once prepared; before, all of the shard
 	at      int             // of pieces or lines
 	failed  int             // records
 	chat    *engine.ChatTemplate
 	current []imatrix.Piece
-}
-
-// recordLine is a record that is to be measured.
-type recordLine struct {
-	number int // from 1
-	raw    []byte
 }
 
 // openSource reads the data.
@@ -54,9 +47,8 @@ func (m *measuring) openSource() (*imatrixSource, error) {
 	switch {
 	case o.imx.records != "":
 		s.dataset = o.imx.records
-		s.records, err = readData(o.imx.records)
 		h.Write([]byte("records "))
-		h.Write(s.records)
+		err = s.indexRecords(o.imx.records, h)
 	case o.promptGiven:
 		s.dataset, s.text = "-p", o.Prompt
 		if o.Escape {
@@ -72,13 +64,25 @@ func (m *measuring) openSource() (*imatrixSource, error) {
 	if err != nil {
 		return nil, &inputError{err: err}
 	}
-	if len(s.text)+len(s.records) == 0 {
+	if len(s.text) == 0 && s.records == nil {
 		return nil, &inputError{err: fmt.Errorf("%s is empty", inputName(s.dataset))}
 	}
 	// What has other tokens is other data.
 	_, _ = fmt.Fprint(h, o.ParseSpecial, o.imx.template, o.imx.templateFile) // a hash takes all
 	s.hash = hex.EncodeToString(h.Sum(nil)[:16])
 	return s, checkOutFolder(o.OutFile)
+}
+
+// close frees the template and the records.
+func (s *imatrixSource) close() error {
+	var err error
+	if s.chat != nil {
+		err = s.chat.Close()
+	}
+	if s.records != nil {
+		err = errors.Join(err, s.records.Close())
+	}
+	return err
 }
 
 // readData reads a whole file or standard input, compressed or not.
@@ -202,21 +206,14 @@ func (s *imatrixSource) prepareRecords() error {
 			return err
 		}
 	}
-	done := 0
-	data := bytes.TrimPrefix(s.records, []byte("\xef\xbb\xbf"))
-	for n := 0; len(data) > 0; n++ {
-		line, rest, _ := bytes.Cut(data, []byte("\n"))
-		data = rest
-		if s.shard.N > 1 && n%s.shard.N != s.shard.I || len(bytes.TrimSpace(line)) == 0 {
-			continue
+	kept := s.lines[:0]
+	for _, line := range s.lines {
+		if !s.m.has(line.span()) {
+			kept = append(kept, line)
 		}
-		if s.m.has(imatrix.Span{From: int64(n), To: int64(n + 1)}) {
-			done++
-			continue
-		}
-		s.lines = append(s.lines, recordLine{n + 1, line})
 	}
-	s.records = nil
+	done := len(s.lines) - len(kept)
+	s.lines = kept
 	if done > 0 {
 		s.m.l.message("info", fmt.Sprintf("%d records are done", done))
 	}
@@ -277,7 +274,7 @@ func (s *imatrixSource) nextRecords() ([]imatrix.Piece, error) {
 			break
 		}
 		s.at++
-		span := imatrix.Span{From: int64(line.number - 1), To: int64(line.number)}
+		span := line.span()
 		total += len(tokens)
 		for len(tokens) > 0 { // nothing is left out: what is longer than -c goes on with nothing before it
 			n := min(len(tokens), s.m.o.NCtx)
@@ -299,12 +296,15 @@ func (s *imatrixSource) scoreFrom(n int) int {
 // encode returns the tokens of a record. Special tokens come from the chat template alone, unless --parse-special is
 // given: their names in a record stay text.
 func (s *imatrixSource) encode(line recordLine) ([]engine.Token, error) {
-	r := pipeline.ParseRecord(line.number, line.raw)
+	raw, err := s.readLine(line)
+	if err != nil {
+		return nil, err
+	}
+	r := pipeline.ParseRecord(int(line.number), raw)
 	if r.Err != nil {
 		return nil, r.Err
 	}
 	var tokens []engine.Token
-	var err error
 	switch {
 	case r.Fields["messages"] != nil:
 		tokens, err = s.encodeChat(r.Fields)

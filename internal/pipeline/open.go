@@ -70,6 +70,42 @@ func Decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(br), nil
 }
 
+// OpenAt opens a file to read anywhere in what Open reads. A regular file that is not compressed is read itself; of others a
+// copy is made in a file without a name, which is gone when it is closed.
+func OpenAt(path string) (*os.File, error) {
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		head := make([]byte, len(zstdMagic))
+		n, _ := f.ReadAt(head, 0) // what cannot be read shows again below
+		st, err := f.Stat()
+		if err == nil && st.Mode().IsRegular() && !bytes.HasPrefix(head, gzipMagic) && !bytes.Equal(head[:n], zstdMagic) {
+			return f, nil
+		}
+		_ = f.Close() // nothing was written
+	}
+	in, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = in.Close() }() // it was read
+	f, err := os.CreateTemp("", "gollama-*")
+	if err != nil {
+		return nil, fmt.Errorf("a copy of %s: %w", path, err)
+	}
+	_ = os.Remove(f.Name()) // where an open file cannot be removed, it stays in the folder for such files
+	if _, err = io.Copy(f, in); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		_ = f.Close() // the copy is not used
+		return nil, err
+	}
+	return f, nil
+}
+
 // input is an open file and the decoder over it.
 type input struct {
 	path    string

@@ -135,3 +135,53 @@ func FuzzOpen(f *testing.F) {
 		_ = r.Close()
 	})
 }
+
+// OpenAt reads what Open reads, a regular file without a copy.
+func TestOpenAt(t *testing.T) {
+	text := strings.Repeat("a line of text\n", 10000)
+	packed := gz(t, text)
+	for name, data := range map[string]string{"plain": text, "packed.gz": string(packed), "empty": "", "short": "ab"} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := OpenAt(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := data
+		if name == "packed.gz" {
+			want = text
+		}
+		got, err := io.ReadAll(f)
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, %v, want %d", name, len(got), err, len(want))
+		}
+		if len(want) > 100 {
+			part := make([]byte, 20)
+			if _, err := f.ReadAt(part, 30); err != nil || string(part) != want[30:50] {
+				t.Errorf("%s: at 30: %q, %v", name, part, err)
+			}
+		}
+		if name == "plain" && f.Name() != path {
+			t.Errorf("a copy %s was made of a plain file", f.Name())
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, path := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+		if f, err := OpenAt(path); err == nil {
+			t.Errorf("%s: no error", path)
+			f.Close()
+		}
+	}
+	cut := filepath.Join(t.TempDir(), "cut.gz")
+	if err := os.WriteFile(cut, packed[:len(packed)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := OpenAt(cut); err == nil {
+		t.Error("half a compressed file: no error")
+		f.Close()
+	}
+}
