@@ -3,10 +3,12 @@
 GO      ?= go
 MODEL   ?=
 FUZZTIME ?= 10m
+TAGS    ?=
 PEERS    = llama-completion llama-bench llama-quantize llama-batched-bench llama-finetune llama-export-lora llama-perplexity \
 	llama-imatrix llama-cvector-generator llama-mtmd-cli
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-# Our own pages and the C++ runtime are in the binary; only libc stays outside.
+# Our own pages and the C++ runtime are in the binary; only libc stays outside. The tag leaves out cli's writer of man
+# pages, which we do not use and which sets up a table of all HTML entities at each start; TAGS=cuda adds others.
 LDFLAGS := $(STRIP) -X main.version=$(VERSION) -extldflags '-static-libstdc++ -static-libgcc'
 
 .DEFAULT_GOAL := help
@@ -22,7 +24,7 @@ engine: ## build the pinned llama.cpp libraries into the cache and link them as 
 	@tools/engine/build.sh
 
 build: engine ## build ./gollama
-	$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o gollama ./cmd/gollama
+	$(GO) build -trimpath -tags 'urfave_cli_no_docs,$(TAGS)' -ldflags "$(LDFLAGS)" -o gollama ./cmd/gollama
 
 test: engine ## run all tests
 	$(GO) test -timeout 30m ./...
