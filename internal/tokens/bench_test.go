@@ -14,7 +14,7 @@ import (
 )
 
 // open opens a vocabulary for a benchmark.
-func open(b *testing.B, name string, mode Mode) *Model {
+func open(b testing.TB, name string, mode Mode) *Model {
 	b.Helper()
 	m, err := Open(context.Background(), filepath.Join(vocabDir, "ggml-vocab-"+name+".gguf"), mode)
 	if err != nil {

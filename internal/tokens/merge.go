@@ -99,11 +99,11 @@ func (m *merger) lookup(t *tables, text []byte, l, r *symbol) (rank uint32, tok 
 	word := text[l.start:r.end]
 	if t.ranks == nil {
 		left, right := text[l.start:l.end], text[r.start:r.end]
-		n := t.rank(l.hashOf(t, left), r.hashOf(t, right), left, right)
+		n, tok := t.rank(l.hashOf(t, left), r.hashOf(t, right), left, right, word)
 		if n < 0 {
 			return notJoined, -1
 		}
-		return uint32(n), t.token(t.hash(word), word)
+		return uint32(n), tok
 	}
 	if tok = t.token(t.hash(word), word); tok < 0 {
 		return notJoined, -1

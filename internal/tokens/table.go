@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -48,6 +50,15 @@ type tables struct {
 	seed   maphash.Seed
 	tokens table // by text
 	merges table // by both halves
+	// Most pairs are no merge, and the table is megabytes. A bit for each upper part of a hash that is in it, its bitShift
+	// lower bits left out, tells nearly all of them. nil where words are cut by junction first.
+	maybe    []uint64
+	bitShift int
+	// Most vocabularies list what comes of their merges in the order of these. Then merge i makes the token firstMerged+i,
+	// and cuts[i] is the length of its left half: neither the merge's own text nor the table of tokens, each far away in
+	// memory, need be looked at. cuts[i] is 0 where it is not so, and cuts nil if that is often.
+	firstMerged Token
+	cuts        []uint8
 
 	literal, parse *specials
 	bytes          [256]Token // for symbols that are no token; TokenNull for none
@@ -90,22 +101,33 @@ func (t *tables) token(h uint64, text []byte) Token {
 	}
 }
 
-// rank returns the place in the list of merges of the symbols left and right,
-// whose hashes are l and r, or -1.
-func (t *tables) rank(l, r uint64, left, right []byte) int32 {
+// rank returns the place in the list of merges of the symbols left and right, whose hashes are l and r, or -1, and the token
+// that they become, or -1. word is both.
+func (t *tables) rank(l, r uint64, left, right, word []byte) (int32, Token) {
 	h := pairHash(l, r)
+	if t.maybe != nil {
+		if bit := h >> t.bitShift; t.maybe[bit>>6]>>(bit&63)&1 == 0 {
+			return -1, -1
+		}
+	}
 	tag := uint32(h >> 32)
 	for i := uint32(h); ; i++ {
 		s := &t.merges.slots[i&t.merges.mask]
 		if s.idx == 0 {
-			return -1
+			return -1, -1
 		}
 		if s.tag != tag {
 			continue
 		}
+		if t.cuts != nil && t.cuts[s.idx-1] != 0 {
+			if tok := t.firstMerged + Token(s.idx-1); int(t.cuts[s.idx-1]) == len(left) && t.v.texts[tok] == string(word) {
+				return s.idx - 1, tok
+			}
+			continue
+		}
 		m := t.v.merges[s.idx-1]
 		if n := len(left); len(m) == n+1+len(right) && m[n] == ' ' && m[:n] == string(left) && m[n+1:] == string(right) {
-			return s.idx - 1
+			return s.idx - 1, t.token(t.hash(word), word)
 		}
 	}
 }
@@ -114,12 +136,16 @@ func (t *tables) rank(l, r uint64, left, right []byte) int32 {
 func newTables(v *Vocab) (*tables, error) {
 	t := &tables{v: v, seed: maphash.MakeSeed()}
 	merged := make(chan struct{})
+	h := t.hashMerges()
 	go func() {
 		defer close(merged)
-		t.addMerges()
+		h.work()
+		h.chunks.Wait()
+		t.addMerges(h.hashes)
 	}()
 	err := t.addTokens()
 	t.literal, t.parse = newSpecials(v, false), newSpecials(v, true)
+	h.work()
 	<-merged
 	if err != nil {
 		return nil, err
@@ -146,29 +172,60 @@ func (t *tables) addTokens() error {
 	return nil
 }
 
-// addMerges enters the merges; of equal ones the first counts. All hashes come
-// first: then the loop that enters them does little but wait for memory, and
-// the processor waits for several places at once.
-func (t *tables) addMerges() {
+// mergeHashes is the hashing of merges, which several goroutines share.
+type mergeHashes struct {
+	t      *tables
+	hashes []uint64 // 0 for a merge without halves
+	next   atomic.Int64
+	chunks sync.WaitGroup // those that are not done
+}
+
+const hashChunk = 1 << 13
+
+func (t *tables) hashMerges() *mergeHashes {
+	h := &mergeHashes{t: t, hashes: make([]uint64, len(t.v.merges))}
+	h.chunks.Add((len(h.hashes) + hashChunk - 1) / hashChunk)
+	return h
+}
+
+// work hashes chunks until all are taken.
+func (h *mergeHashes) work() {
+	for {
+		end := int(h.next.Add(hashChunk))
+		begin := end - hashChunk
+		if begin >= len(h.hashes) {
+			return
+		}
+		for i, m := range h.t.v.merges[begin:min(end, len(h.hashes))] {
+			if cut := cutMerge(m); cut > 0 {
+				h.hashes[begin+i] = pairHash(maphash.String(h.t.seed, m[:cut]), maphash.String(h.t.seed, m[cut+1:]))
+			}
+		}
+		h.chunks.Done()
+	}
+}
+
+// addMerges enters the merges; of equal ones the first counts. Their hashes are there: the loop does little but wait for
+// memory, and the processor waits for several places at once. What has no halves, which upstream enters as a pair of empty
+// strings, no symbols are.
+func (t *tables) addMerges(hashes []uint64) {
 	merges := t.v.merges
 	t.merges = newTable(len(merges))
 	t.first = make([]uint32, 1<<16)
-	hashes := make([]uint64, len(merges))
-	for i, m := range merges {
-		cut := cutMerge(m)
-		if cut == 0 {
-			continue // upstream enters a pair of empty strings, which no symbols are
-		}
-		hashes[i] = pairHash(maphash.String(t.seed, m[:cut]), maphash.String(t.seed, m[cut+1:]))
-		if len(m) <= 5 { // two characters of at most two bytes
-			if a, b := byteOf(m[:cut]), byteOf(m[cut+1:]); a >= 0 && b >= 0 && t.first[a<<8|b] == 0 {
-				t.first[a<<8|b] = uint32(i) + 1
-			}
-		}
+	if t.v.pre != nil && !t.v.pre.rawUTF8 {
+		size := bits.Len(uint(8*max(len(merges), 8) - 1)) // 8 bits a merge or more
+		t.maybe, t.bitShift = make([]uint64, 1<<(size-6)), 64-size
 	}
 	slots, mask := t.merges.slots, t.merges.mask
 next:
 	for i, h := range hashes {
+		cut := 0
+		if len(merges[i]) <= 5 || h == 0 {
+			cut = cutMerge(merges[i])
+		}
+		if h == 0 && cut == 0 {
+			continue
+		}
 		at, tag := uint32(h)&mask, uint32(h>>32)
 		for slots[at].idx != 0 {
 			if slots[at].tag == tag && merges[slots[at].idx-1] == merges[i] {
@@ -176,10 +233,61 @@ next:
 			}
 			at = (at + 1) & mask
 		}
-		if h != 0 || cutMerge(merges[i]) > 0 {
-			slots[at] = slot{tag, int32(i) + 1}
+		slots[at] = slot{tag, int32(i) + 1}
+		if t.maybe != nil {
+			bit := h >> t.bitShift
+			t.maybe[bit>>6] |= 1 << (bit & 63)
+		}
+		if cut > 0 { // two characters of at most two bytes
+			if a, b := byteOf(merges[i][:cut]), byteOf(merges[i][cut+1:]); a >= 0 && b >= 0 {
+				t.first[a<<8|b] = uint32(i) + 1
+			}
 		}
 	}
+	t.findListed()
+}
+
+// findListed sets firstMerged and cuts.
+func (t *tables) findListed() {
+	merges, texts := t.v.merges, t.v.texts
+	t.firstMerged = firstMerged(t.v)
+	cuts, listed := make([]uint8, len(merges)), 0
+	for i, m := range merges {
+		if i&1023 == 1023 && listed < i-i/10 {
+			return
+		}
+		tok := int(t.firstMerged) + i
+		if tok >= len(texts) {
+			break
+		}
+		s := texts[tok]
+		if len(s) != len(m)-1 {
+			continue
+		}
+		if cut := cutMerge(m); cut > 0 && cut < 256 && s[:cut] == m[:cut] && s[cut:] == m[cut+1:] {
+			cuts[i] = uint8(cut)
+			listed++
+		}
+	}
+	if listed >= len(merges)-len(merges)/10 {
+		t.cuts = cuts
+	}
+}
+
+// firstMerged returns the token that the first merge makes if it is among the first, where all bytes and some special tokens
+// may stand before it; else 0, which is right for no merge or few.
+func firstMerged(v *Vocab) Token {
+	if len(v.merges) == 0 {
+		return 0
+	}
+	m := v.merges[0]
+	cut := cutMerge(m)
+	for i, s := range v.texts[:min(len(v.texts), 4096)] {
+		if cut > 0 && len(s) == len(m)-1 && s[:cut] == m[:cut] && s[cut:] == m[cut+1:] {
+			return Token(i)
+		}
+	}
+	return 0
 }
 
 // cutMerge returns where the space between the halves of a merge is, 0 if there
