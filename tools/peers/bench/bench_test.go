@@ -170,6 +170,27 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A case that fails in its second round keeps the first one.
+func TestPartialResult(t *testing.T) {
+	c := contest{name: "x/y", setup: func(context.Context) (*trial, error) {
+		return &trial{[]measure{faster("peer", 1)}, func(_ context.Context, n int) (map[string]outcome, error) {
+			if n == 1 {
+				return nil, errors.New("broken")
+			}
+			return map[string]outcome{ours: {wall: 1}, "peer": {wall: 2}}, nil
+		}}, nil
+	}}
+	b := &bench{options: options{repeat: 3, gollama: "/bin/false"}}
+	r, err := c.run(t.Context(), b)
+	if err == nil || r == nil || len(r.Rounds) != 1 || len(r.Measures) != 1 {
+		t.Errorf("got %+v, %v; want one round and an error", r, err)
+	}
+	c.setup = func(context.Context) (*trial, error) { return nil, errors.New("no model") }
+	if r, err := c.run(t.Context(), b); err == nil || r != nil {
+		t.Errorf("got %+v, %v; want an error alone", r, err)
+	}
+}
+
 // Every group of the subcommands has a case in -quick, names are different, and each says what it does.
 func TestContests(t *testing.T) {
 	seen, quick := map[string]bool{}, map[string]bool{}

@@ -104,7 +104,7 @@ type result struct {
 	Rounds   []map[string]outcome `json:"rounds"`
 }
 
-// run prepares the contest and runs its rounds.
+// run prepares the contest and runs its rounds. With an error comes a result of the rounds before it, if there were any.
 func (c *contest) run(ctx context.Context, b *bench) (*result, error) {
 	t, err := c.setup(ctx)
 	if err != nil {
@@ -116,12 +116,16 @@ func (c *contest) run(ctx context.Context, b *bench) (*result, error) {
 	}
 	r := &result{Name: c.name, About: c.about, Quick: b.quick, Busy: load(), Time: time.Now().UTC().Truncate(time.Second), Machine: machine(), Program: b.program(ctx)}
 	for i := range n {
-		got, err := t.round(ctx, i)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
+		got, e := t.round(ctx, i)
+		if e != nil {
+			err = fmt.Errorf("%s: %w", c.name, e)
+			break
 		}
 		r.Rounds = append(r.Rounds, got)
 	}
+	if len(r.Rounds) == 0 {
+		return nil, err
+	}
 	r.Measures = t.measures // records know theirs when they have run
-	return r, nil
+	return r, err
 }

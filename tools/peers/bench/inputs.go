@@ -19,12 +19,15 @@ import (
 	"gollama/internal/builtin/story"
 )
 
-// shapes are the models that the targets speak of: what ../synth calls them, whose vocabulary they have, and the type
-// of the file that it writes.
-var shapes = map[string]struct{ vocab, typ string }{
-	"25m":  {"llama-spm", "f32"}, // 32k tokens
-	"135m": {"starcoder", "f16"}, // 49k
-	"0.5b": {"qwen2", "f16"},     // 151k
+// shapes are the models that the targets speak of: what ../synth calls them, whose vocabulary they have, the type
+// of the file that it writes, and whether the output matrix is the token embedding.
+var shapes = map[string]struct {
+	vocab, typ string
+	tied       bool
+}{
+	"25m":  {"llama-spm", "f32", false}, // 32k tokens
+	"135m": {"starcoder", "f16", true},  // 49k
+	"0.5b": {"qwen2", "f16", true},      // 151k
 }
 
 // model returns the path of a model of random weights, "135m-q8_0", which is made if it is not there.
@@ -35,7 +38,7 @@ func (b *bench) model(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("model %q: want 25m, 135m or 0.5b, and a type", name)
 	}
 	if typ == s.typ {
-		return b.synth(ctx, name+".gguf", "-preset", preset, "-vocab", b.vocab(s.vocab), "-f32="+fmt.Sprint(typ == "f32"))
+		return b.synth(ctx, name+".gguf", "-preset", preset, "-vocab", b.vocab(s.vocab), fmt.Sprintf("-f32=%t", typ == "f32"), fmt.Sprintf("-tied=%t", s.tied))
 	}
 	base, err := b.model(ctx, preset+"-"+s.typ)
 	if err != nil {

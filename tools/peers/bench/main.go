@@ -105,25 +105,26 @@ func selected(all []contest, s settings) []contest {
 	return slices.DeleteFunc(all, func(c contest) bool { return s.quick && !c.quick || !s.only.MatchString(c.name) })
 }
 
-// runAll runs cases and adds each to the file when it is done. A case that fails does not stop the others; failed
-// says which did.
+// runAll runs cases and adds each to the file when it is done, or when it ends in the middle with the rounds that it
+// has. A case that fails does not stop the others; failed says which did.
 func (s *settings) runAll(ctx context.Context, b *bench, cases []contest) (list []*result, failed, err error) {
 	for i, c := range cases {
 		fmt.Fprintf(os.Stderr, "bench: %d of %d: %s: %s\n", i+1, len(cases), c.name, c.about)
 		r, err := c.run(ctx, b)
+		if r != nil {
+			list = append(list, r)
+			if s.file != "" {
+				if err := appendResult(s.file, r); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
 		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench: error:", err)
 			failed = errors.Join(failed, err)
-			continue
-		}
-		list = append(list, r)
-		if s.file != "" {
-			if err := appendResult(s.file, r); err != nil {
-				return nil, nil, err
-			}
 		}
 	}
 	return list, failed, nil
