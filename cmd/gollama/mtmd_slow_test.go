@@ -99,7 +99,7 @@ func TestMTMDInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	pictures(t, pics, 60)
-	args := append(mediaArgs(t, "mmproj-mlp"), "--dir", pics, "--no-perf", "-n", "40")
+	args := append(mediaArgs(t, "mmproj-mlp"), "--dir", pics, "--no-perf", "-n", "40", "--deterministic")
 	want, _, code := gollama(t, args...)
 	if code != 0 {
 		t.Fatal(code)
