@@ -48,7 +48,7 @@ func TestMTMDRepeat(t *testing.T) {
 			t.Fatalf("run %d: status %d, %q, want %q; %s", i, code, got, want, msg)
 		}
 	}
-	bad := [][]string{{"--image", filepath.Join(mediaFixtures, "gen_media.py")}, {"--image", picture, "-c", "10"}, {"--image", mediaFixtures}, {"--lora", picture}}
+	bad := [][]string{{"--image", filepath.Join(mediaFixtures, "gen_media.py")}, {"--image", picture, "--mmproj", filepath.Join(mediaFixtures, "models", "text-chat.gguf")}, {"--image", mediaFixtures}, {"--lora", picture}}
 	for i := range 200 {
 		out, msg, code := gollama(t, append(slices.Clone(args), bad[i%len(bad)]...)...)
 		if n := strings.Count(msg, "error: "); code == 0 || out != "" || n != 1 || strings.Count(msg, "\n") > 2 {
