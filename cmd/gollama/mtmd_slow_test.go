@@ -72,7 +72,8 @@ func maxRSS(t *testing.T, args ...string) int64 {
 	return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 }
 
-// TestMTMDMemory: 300 pictures take no more memory than 20, but for 5 %.
+// TestMTMDMemory: 300 pictures take no more memory than 20, but for 5 %, and 8 MiB that the Go heap comes and goes by (48.4 MB
+// after 100 and 50.0 after 300 were measured, and 51 after 20). Tiles kept of each picture would be 280 times about 100 KiB.
 func TestMTMDMemory(t *testing.T) {
 	dir := t.TempDir()
 	few, many := filepath.Join(dir, "few"), filepath.Join(dir, "many")
@@ -85,7 +86,7 @@ func TestMTMDMemory(t *testing.T) {
 	args := append(mediaArgs(t, "mmproj-internvl"), "--embd-cache", "1", "-np", "8") // by itself it is no more than there are pictures
 	a, b := maxRSS(t, append(slices.Clone(args), "--dir", few)...), maxRSS(t, append(slices.Clone(args), "--dir", many)...)
 	t.Logf("20 pictures %d KiB, 300 %d KiB", a, b)
-	if float64(b) > 1.05*float64(a) {
+	if float64(b) > 1.05*float64(a)+8192 {
 		t.Errorf("300 pictures take %d KiB, 20 take %d", b, a)
 	}
 }
