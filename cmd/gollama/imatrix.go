@@ -201,7 +201,7 @@ func (m *measuring) open(ctx context.Context) error {
 	if o.imx.resume {
 		m.tokens = int64(file.Tokens())
 	}
-	return m.source.prepare(m)
+	return m.source.prepare(ctx, m)
 }
 
 // parallel is how many windows are evaluated side by side, as llama-imatrix does it.

@@ -15,6 +15,7 @@ import (
 
 	"gollama/internal/engine"
 	"gollama/internal/imatrix"
+	"gollama/internal/opt/data"
 	"gollama/internal/pipeline"
 )
 
@@ -114,20 +115,20 @@ func checkShard(text string) error {
 }
 
 // prepare makes pieces once the model is there.
-func (s *imatrixSource) prepare(m *measuring) error {
+func (s *imatrixSource) prepare(ctx context.Context, m *measuring) error {
 	if m.o.imx.records != "" {
 		return s.prepareRecords()
 	}
-	return s.prepareText()
+	return s.prepareText(ctx)
 }
 
 // prepareText cuts a text into windows as llama-imatrix does: of -c tokens each, the first of which is BOS where the
 // model has one; what is left over at the end is left out.
-func (s *imatrixSource) prepareText() error {
+func (s *imatrixSource) prepareText(ctx context.Context) error {
 	o, v := s.m.o, s.m.model.Vocab()
 	begin := time.Now()
 	s.m.l.log.Info("tokenizing")
-	tokens, err := v.Tokenize(s.text, true, o.ParseSpecial)
+	tokens, err := data.NewTokenizer(ctx, o.Model, v).Tokenize(s.text, true, o.ParseSpecial)
 	if err != nil {
 		return err
 	}
