@@ -21,7 +21,7 @@ type Range struct {
 
 // Sizes in pixels.
 const (
-	namesWidth = 420
+	namesWidth = 500
 	rowHeight  = 16
 )
 

@@ -83,7 +83,7 @@ func TestRows(t *testing.T) {
 // What the table shows as the wanted ratio is met.
 func TestMetIsWhatIsShown(t *testing.T) {
 	r := row{measure: compare("x", "x", "s", amount, "peer", 1.05), ratio: span{median: 1.0503}, rounds: 1}
-	if shown := r.cells()[5]; shown != "1.05" || r.met() != "yes" {
+	if shown := r.cells()[5]; shown != "1.050" || r.met() != "yes" {
 		t.Errorf("shown as %s, met: %s", shown, r.met())
 	}
 	if r.ratio.median = 1.0506; r.met() != "no" || r.cells()[5] != "1.051" {
@@ -139,7 +139,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("the table is\n%s", s)
 	}
 	s := markdown(list, rows)
-	for _, line := range []string{"### group\n", "| case | time | 2.00 s | peer 5.00 s | 4.00 [1.50, 5.00], cpu 4.00 | ≥ 2.00 | yes |", "| ≤ 0.50 | no |", "- `group/case`: an example"} {
+	for _, line := range []string{"### group\n", "| case | time | 2.00 s | peer 5.00 s | 4.00 [1.500, 5.00], cpu 4.00 | ≥ 2 | yes |", "| ≤ 0.5 | no |", "- `group/case`: an example"} {
 		if !strings.Contains(s, line) {
 			t.Errorf("no %q in\n%s", line, s)
 		}

@@ -94,9 +94,9 @@ func (r row) cells() []string {
 	switch {
 	case r.Want == 0:
 	case r.Kind == amount:
-		sign = "<= " + ratio(r.Want)
+		sign = fmt.Sprintf("<= %g", r.Want)
 	default:
-		sign = ">= " + ratio(r.Want)
+		sign = fmt.Sprintf(">= %g", r.Want)
 	}
 	return []string{r.Name, r.What, figure(r.ours, r.Unit), figure(r.peer, r.Unit), r.Against, ratio(r.ratio.median), ratio(r.ratio.min),
 		ratio(r.ratio.max), ratio(r.cpu), sign, r.met()}
@@ -122,8 +122,10 @@ func ratio(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case v >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case v >= 2:
+		return fmt.Sprintf("%.2f", v)
 	}
-	return strings.TrimSuffix(fmt.Sprintf("%.3f", v), "0")
+	return fmt.Sprintf("%.3f", v)
 }
 
 // text is the table for a terminal.
