@@ -202,6 +202,19 @@ func boolText(v bool) string {
 	return "false"
 }
 
+// checkJinja refuses --no-jinja; elsewhere than on the command line it is only said that it has no effect.
+func (o *options) checkJinja() error {
+	const hint = "templates are Jinja; --chat-template NAME takes one of llama.cpp's own that is not, such as llama2"
+	switch {
+	case o.UseJinja:
+	case o.given["jinja"] == levelArgs:
+		return usagef("--no-jinja: not supported").withHint(hint)
+	default:
+		o.warnings = append(o.warnings, "jinja is set to off, but has no effect here: "+hint)
+	}
+	return nil
+}
+
 // finishChat checks what belongs to conversations.
 func (o *options) finishChat() error {
 	chat := o.chatting()
@@ -223,12 +236,10 @@ func (o *options) finishChat() error {
 	if _, err := o.chatSettings(); err != nil {
 		return usagef("--reasoning-effort: %s", err)
 	}
-	if !o.UseJinja && (chat || o.recordsFile != "") {
-		const hint = "templates are Jinja; --chat-template NAME takes one of llama.cpp's own that is not, such as llama2"
-		if o.given["jinja"] == levelArgs {
-			return usagef("--no-jinja: not supported").withHint(hint)
+	if chat || o.recordsFile != "" {
+		if err := o.checkJinja(); err != nil {
+			return err
 		}
-		o.warnings = append(o.warnings, "jinja is set to off, but has no effect here: "+hint)
 	}
 	if !chat {
 		return nil

@@ -105,7 +105,7 @@ func cvectorFileFlags() []flagDef {
 var vectorFileCommands = []string{" cvector-generate-info ", " cvector-generate-add ", " cvector-generate-scale ", " cvector-generate-shift "}
 
 // sharedWithVectorFiles are the flags that they take from the others.
-var sharedWithVectorFiles = []string{"quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix", "log-timestamps", "config", "print-config"}
+var sharedWithVectorFiles = []string{"quiet", "verbosity", "log-file", "log-json", "config", "print-config"}
 
 // readVector reads a control vector; what is wrong with it is bad input.
 func readVector(path string) (*cvector.Vector, error) {

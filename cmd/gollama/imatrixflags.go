@@ -156,4 +156,4 @@ func imatrixToolFlags() []flagDef {
 }
 
 // sharedWithImatrixTools are the flags of run that the subcommands of imatrix take too.
-var sharedWithImatrixTools = []string{"quiet", "verbosity", "log-file", "log-json", "log-colors", "log-prefix", "log-timestamps", "config", "print-config"}
+var sharedWithImatrixTools = []string{"quiet", "verbosity", "log-file", "log-json", "config", "print-config"}

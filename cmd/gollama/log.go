@@ -23,9 +23,9 @@ type messages struct {
 	w        io.Writer
 	who      string // "gollama run"
 	json     bool
-	quiet    bool      // errors only
-	file     io.Writer // nil without --log-file
-	beforeFn func()    // clears a progress bar
+	quiet    bool     // errors only
+	file     *os.File // nil without --log-file
+	beforeFn func()   // clears a progress bar
 }
 
 // current is the set of messages that logging was set up with; an error that
@@ -148,8 +148,7 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 // logging is the log of one run.
 type logging struct {
 	*messages
-	log  *slog.Logger
-	file *os.File
+	log *slog.Logger
 }
 
 // setupLogging routes messages and the engine's log by the flags.
@@ -161,7 +160,7 @@ func setupLogging(e *env, who string, o *options) (*logging, error) {
 		if err != nil {
 			return nil, &writeError{fmt.Errorf("--log-file: %w", err)}
 		}
-		l.file, m.file = f, f
+		m.file = f
 	}
 	verbosity := o.Verbosity
 	if o.quiet {
@@ -194,15 +193,19 @@ func (l *logging) engineLine(level, verbosity int, text string) {
 	}
 }
 
-// close ends the log: no line comes after it.
-func (l *logging) close() {
-	engine.SetLogger(nil)
-	if l.file != nil {
-		l.mu.Lock()
-		l.messages.file = nil
-		l.mu.Unlock()
-		if err := l.file.Close(); err != nil {
-			l.warnf("--log-file: %s", err)
-		}
+// close ends the engine's part of the log. The file stays open for how the run ended; main calls end.
+func (l *logging) close() { engine.SetLogger(nil) }
+
+// end closes the log file. It may be called on nil.
+func (m *messages) end() {
+	if m == nil || m.file == nil {
+		return
+	}
+	m.mu.Lock()
+	f := m.file
+	m.file = nil
+	m.mu.Unlock()
+	if err := f.Close(); err != nil {
+		m.warnf("--log-file: %s", err)
 	}
 }

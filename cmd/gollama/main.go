@@ -123,6 +123,7 @@ func (e *env) main(ctx context.Context) int {
 		e.out.w = closedStream{}
 	}
 	who := "gollama"
+	defer func() { current.end() }()
 	err := e.dispatch(ctx, &who)
 	if cerr := e.out.finish(); err == nil {
 		err = cerr

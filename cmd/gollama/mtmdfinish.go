@@ -33,7 +33,7 @@ func (o *options) finishMTMD() error {
 		o.Prompt, o.promptGiven, o.PromptFile = "", false, "-"
 	}
 	o.converse = true // what is asked is always a message
-	for _, check := range []func() error{o.finishFiles, o.finishMedia, o.finishGrammar, o.readSystem, o.finishTalk} {
+	for _, check := range []func() error{o.finishFiles, o.finishMedia, o.finishGrammar, o.checkJinja, o.readSystem, o.finishTalk} {
 		if err := check(); err != nil {
 			return err
 		}

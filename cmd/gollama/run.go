@@ -271,6 +271,10 @@ func warnMachine(l *logging, o *options) {
 	if runtime.GOARCH == "amd64" && !slices.Contains(ggml.CPUFeatures(), "AVX2") {
 		l.warnf("this build uses no AVX2: it will be slow")
 	}
+	// The threads wait for each other at every operation of a graph: one that has no CPU holds up all.
+	if n, cpus := max(o.CPUParams.NThreads, o.CPUParamsBatch.NThreads), runtime.NumCPU(); n > cpus {
+		l.warnf("%d threads on %d CPUs hold each other up: -t %d is faster", n, cpus, cpus)
+	}
 	gpu := len(o.RPCServers) > 0
 	for _, d := range ggml.Devices() {
 		gpu = gpu || d.Type != "cpu"
