@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/csv"
@@ -125,18 +124,18 @@ func drawStats(s *imatrix.Stats, path, metric string) error {
 	if err != nil {
 		return &inputError{err: fmt.Errorf("--image: %w", err)}
 	}
-	var b bytes.Buffer
 	draw := h.PNG
 	if strings.EqualFold(filepath.Ext(path), ".svg") {
 		draw = h.SVG
 	}
-	if err := draw(&b); err != nil {
+	picture, err := draw()
+	if err != nil {
 		return &inputError{err: fmt.Errorf("--image: %w", err)}
 	}
 	out, err := pipeline.CreateAtomic(path)
 	if err == nil {
 		defer out.Abort()
-		if _, err = out.Write(b.Bytes()); err == nil {
+		if _, err = out.Write(picture); err == nil {
 			err = out.Commit()
 		}
 	}

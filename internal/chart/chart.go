@@ -60,6 +60,7 @@ type canvas interface {
 	line(x1, y1, x2, y2, width float64, c color.RGBA)
 	dot(x, y, radius float64, c color.RGBA)
 	text(x, y float64, s string, a anchor, upright bool)
+	box(x, y, width, height int, c color.RGBA, title string)
 }
 
 // draw puts the chart on a canvas of size.

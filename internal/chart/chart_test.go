@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"image/color"
 	"image/png"
 	"io"
 	"math"
@@ -113,5 +114,43 @@ func TestRanges(t *testing.T) {
 	}
 	if flat := (&Ranges{Rows: []Range{{"x", 2, 3, 4}}}).SVG(); !strings.Contains(string(flat), ">3<") {
 		t.Error("an axis that is not logarithmic has no 3")
+	}
+}
+
+func TestHeatMap(t *testing.T) {
+	nan := math.NaN()
+	for _, h := range []*HeatMap{
+		{Title: "linear", Rows: []string{"blk.0", "blk.1"}, Cols: []string{"a", "a longer name"}, Cells: [][]float64{{1, 2}, {-3, nan}}},
+		{Title: "logarithmic", Rows: []string{"x"}, Cols: []string{"a", "b"}, Cells: [][]float64{{100, 0}}, Log: true},
+		{Title: "nothing", Rows: []string{"x"}, Cols: []string{"a"}, Cells: [][]float64{{nan}}},
+	} {
+		data, err := h.PNG()
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := png.Decode(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := h.layout()
+		if b := img.Bounds(); b.Dx() != l.width || b.Dy() != l.height {
+			t.Errorf("%s: %v, want %d x %d", h.Title, b, l.width, l.height)
+		}
+		lo, hi := h.bounds()
+		last := len(h.Rows) - 1
+		want := color.RGBA{255, 255, 255, 255}
+		if v := h.Cells[last][0]; !math.IsNaN(v) {
+			want = h.colour(v, lo, hi)
+		}
+		r, g, b, _ := img.At(l.left+2, l.top+2+cellHeight*last).RGBA()
+		if uint8(r>>8) != want.R || uint8(g>>8) != want.G || uint8(b>>8) != want.B {
+			t.Errorf("%s: the first box of the last row is %d %d %d, want %v", h.Title, r>>8, g>>8, b>>8, want)
+		}
+		if svg, err := h.SVG(); err != nil || !bytes.Contains(svg, []byte(h.Title)) {
+			t.Errorf("%s: %v: %.200s", h.Title, err, svg)
+		}
+	}
+	if _, err := (&HeatMap{Rows: make([]string, maxCells+1)}).SVG(); err == nil {
+		t.Error("too many rows are drawn")
 	}
 }

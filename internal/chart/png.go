@@ -16,9 +16,14 @@ import (
 // PNG returns the chart as a PNG file.
 func (c *Chart) PNG() ([]byte, error) {
 	width, height := c.size()
+	return encodePNG(width, height, c.draw)
+}
+
+// encodePNG returns what show draws as a PNG file.
+func encodePNG(width, height int, show func(canvas)) ([]byte, error) {
 	r := &raster{image.NewRGBA(image.Rect(0, 0, width, height))}
 	draw.Draw(r.img, r.img.Bounds(), image.White, image.Point{}, draw.Src)
-	c.draw(r)
+	show(r)
 	var b bytes.Buffer
 	err := png.Encode(&b, r.img)
 	return b.Bytes(), err
@@ -56,6 +61,10 @@ func (r *raster) dot(x, y, radius float64, c color.RGBA) {
 			r.blend(i, j, c, radius+0.5-math.Hypot(float64(i)+0.5-x, float64(j)+0.5-y))
 		}
 	}
+}
+
+func (r *raster) box(x, y, width, height int, c color.RGBA, _ string) {
+	draw.Draw(r.img, image.Rect(x, y, x+width, y+height), image.NewUniform(c), image.Point{}, draw.Src)
 }
 
 func (r *raster) text(x, y float64, text string, a anchor, upright bool) {

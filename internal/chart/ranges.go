@@ -28,7 +28,7 @@ const (
 // SVG returns the chart as an SVG file. Values that reach the mark have another colour than those that do not.
 func (c *Ranges) SVG() []byte {
 	width, height := namesWidth+panelWidth, top+bottom+rowHeight*len(c.Rows)
-	s := newSVG(width, height)
+	s := newSVG(width, height, "sans-serif")
 	c.draw(s, float64(width), float64(height))
 	return s.end()
 }

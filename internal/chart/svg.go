@@ -10,7 +10,7 @@ import (
 // SVG returns the chart as an SVG file.
 func (c *Chart) SVG() []byte {
 	width, height := c.size()
-	s := newSVG(width, height)
+	s := newSVG(width, height, "sans-serif")
 	c.draw(s)
 	return s.end()
 }
@@ -18,9 +18,9 @@ func (c *Chart) SVG() []byte {
 type svg struct{ b bytes.Buffer }
 
 // newSVG begins a file of a size in pixels, white.
-func newSVG(width, height int) *svg {
+func newSVG(width, height int, font string) *svg {
 	s := &svg{}
-	fmt.Fprintf(&s.b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
+	fmt.Fprintf(&s.b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="%s" font-size="12">`+"\n", width, height, width, height, font)
 	fmt.Fprintf(&s.b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
 	return s
 }
@@ -36,6 +36,12 @@ func (s *svg) line(x1, y1, x2, y2, width float64, c color.RGBA) {
 
 func (s *svg) dot(x, y, radius float64, c color.RGBA) {
 	fmt.Fprintf(&s.b, `<circle cx="%.1f" cy="%.1f" r="%g" fill="%s"/>`+"\n", x, y, radius, hex(c))
+}
+
+func (s *svg) box(x, y, width, height int, c color.RGBA, title string) {
+	fmt.Fprintf(&s.b, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"><title>`, x, y, width, height, hex(c))
+	_ = xml.EscapeText(&s.b, []byte(title)) // a buffer takes everything
+	s.b.WriteString("</title></rect>\n")
 }
 
 func (s *svg) text(x, y float64, text string, a anchor, upright bool) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
-	"image/png"
 	"io"
 	"math"
 	"path/filepath"
@@ -110,11 +109,11 @@ func TestHeatMap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var svg, raster bytes.Buffer
-		if err := h.SVG(&svg); err != nil {
+		svg, err := h.SVG()
+		if err != nil {
 			t.Fatal(err)
 		}
-		dec := xml.NewDecoder(&svg)
+		dec := xml.NewDecoder(bytes.NewReader(svg))
 		titles := 0
 		for {
 			tok, err := dec.Token()
@@ -130,22 +129,6 @@ func TestHeatMap(t *testing.T) {
 		}
 		if titles != cells+64 { // and the legend
 			t.Errorf("%s: %d boxes, want %d", name, titles, cells+64)
-		}
-		if err := h.PNG(&raster); err != nil {
-			t.Fatal(err)
-		}
-		img, err := png.Decode(&raster)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := h.layout()
-		if b := img.Bounds(); b.Dx() != l.width || b.Dy() != l.height {
-			t.Errorf("%s: %v, want %d x %d", name, b, l.width, l.height)
-		}
-		lo, hi := h.bounds()
-		r, g, b, _ := img.At(l.left+2, l.top+2+cellHeight*(len(h.Rows)-1)).RGBA()
-		if want := h.colour(h.Cells[len(h.Rows)-1][0], lo, hi); uint8(r>>8) != want.R || uint8(g>>8) != want.G || uint8(b>>8) != want.B {
-			t.Errorf("%s: the first box of the last row is %d %d %d, want %v", name, r>>8, g>>8, b>>8, want)
 		}
 	}
 	if _, err := stats.HeatMap("experts"); err == nil {

@@ -18,7 +18,7 @@ var mayImport = map[string][]string{
 
 	"internal/completion": append([]string{"internal/media"}, tools...),
 	"internal/tokens":     tools,
-	"internal/imatrix":    tools,
+	"internal/imatrix":    append([]string{"internal/chart"}, tools...),
 	"internal/cvector":    append([]string{"internal/chart"}, tools...),
 	"internal/lora":       tools,
 	"internal/opt":        append([]string{"internal/opt/", "internal/chart"}, tools...),
