@@ -142,6 +142,7 @@ func (p *Plan) Verify(ctx context.Context, merged, dir string, adapters []Scaled
 		return nil, bound, err
 	}
 	defer want.close()
+	_ = os.RemoveAll(temp) // an open file needs no name, and a kill from here on leaves none
 	got, err := openSide(ctx, merged, nil, p.opt.Threads)
 	if err != nil {
 		return nil, bound, err
