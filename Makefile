@@ -61,16 +61,8 @@ demo: build ## print a story of the built-in model, or of another: make demo MOD
 release: ## make dist/*.tar.gz for other machines, and try it without a compiler (ENGINE_CPU=x86-64-v3)
 	@tools/release.sh
 
-check-long: build ## the slow checks: race detector, fuzzing (the GGUF reader for FUZZTIME), training with 100 kills, records with 50, and 500 equal runs on a loaded machine (MODEL=path.gguf)
-	$(GO) test -race ./internal/...
-	$(GO) test -tags long -run TestRecordsKill -v ./cmd/gollama
-	tools/fuzz.sh $(FUZZTIME) ./internal/gguf
-	tools/fuzz.sh 1m
-	$(GO) test -tags slow -run 'Kill|Finetune|MTMD' ./internal/opt ./cmd/gollama
-	GOLLAMA_HOSTILE_MB=100 $(GO) test ./internal/tokens -run 'TestVocabularies|TestPreTokenizers' -timeout 24h
-	tools/fuzz.sh 10m ./internal/tokens
-	tools/engine/check.sh
-	[ -z "$(MODEL)" ] || tools/peers/repeat.sh "$(MODEL)"
+check-long: build ## the slow checks, each with its time: PARTS="faults race" takes some, SHORT=1 a taste of each (tools/checklong.sh)
+	@FUZZTIME=$(FUZZTIME) MODEL=$(MODEL) tools/checklong.sh $(PARTS)
 
 clean: ## remove what was built here; the cache folder stays
 	rm -rf gollama .bin .engine .peers

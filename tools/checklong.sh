@@ -1,0 +1,80 @@
+#!/bin/sh
+# The checks that take too long for each change: tools/checklong.sh [PART...], all of them if none is named. Says for each
+# part what it is, how it ended and how long it took; the status is 1 if one failed.
+#   SHORT=1         a taste of each part, minutes in all, to see that it runs
+#   FUZZTIME=10m    for each fuzz test
+#   FAULTS=15       signals of each kind to each job; four times as many damaged inputs
+#   MODEL=FILE      part repeat: the model of 500 equal runs
+set -u
+cd "$(dirname "$0")/.." || exit 1
+go=${GO:-go}
+parts='slow faults kills fuzz race asan tokens engine vuln repeat'
+
+if [ -n "${SHORT:-}" ]; then
+    fuzztime=2s faults=1 tags= mb=1 times=20
+    slow='-run MTMD|Stock|QLoRA'
+    packages='./internal/engine/... ./internal/pipeline ./internal/completion'
+else
+    fuzztime=${FUZZTIME:-10m} faults=${FAULTS:-15} tags=slow,long mb=100 times=500
+    slow='-run .'
+    packages='./internal/...'
+fi
+
+# slow: the tests behind -tags slow but for those that parts of their own have.
+slow() { "$go" test -tags slow $slow -skip 'Kill|Fault' -timeout 4h ./cmd/gollama ./internal/opt/... ./internal/engine/ggml ./internal/tokens; }
+
+# faults: every job of the fault matrix: signals, full disks, little memory, many threads, closed pipes, damaged inputs.
+faults() { "$go" test -tags slow -run TestFault -timeout 12h ./cmd/gollama -args -faults "$faults"; }
+
+# kills: SIGKILL at many moments of training, measuring, records; what is resumed has the same bits.
+kills() { "$go" test -tags "$tags" -run Kill -timeout 4h ./cmd/gollama ./internal/opt ./internal/pipeline; }
+
+# fuzz: each fuzz test.
+fuzz() { tools/fuzz.sh "$fuzztime"; }
+
+# race: the packages under the race detector; the tests of cmd run the program instead.
+race() { "$go" test -race -timeout 4h $packages; }
+
+# asan: the packages with C++ of ours under the address sanitizer. Leaks are not looked for: what lives to the end is one.
+asan() { ASAN_OPTIONS=detect_leaks=0 "$go" test -asan -timeout 4h ./internal/engine ./internal/engine/ggml; }
+
+# tokens: the fast tokenizer against llama.cpp's on 100 MB of hostile text for each vocabulary, and whole books.
+tokens() { GOLLAMA_HOSTILE_MB=$mb "$go" test ./internal/tokens -run 'TestVocabularies|TestPreTokenizers' -timeout 24h; }
+
+# engine: what tools/engine/build.sh says when something is missing or altered.
+engine() { tools/engine/check.sh; }
+
+# vuln: known faults of the modules and of Go. Skipped if their database cannot be had.
+vuln() {
+    if out=$("$go" run golang.org/x/vuln/cmd/govulncheck@latest ./... 2>&1); then
+        echo "$out"
+        return 0
+    fi
+    echo "$out"
+    case $out in *'fetching vulnerabilities'* | *'dial tcp'* | *'no such host'* | *'module lookup disabled'*) return 77 ;; esac
+    return 1
+}
+
+# repeat: 500 runs on a loaded machine write the same bytes.
+repeat() {
+    [ -n "${MODEL:-}" ] || { echo "no MODEL=FILE given"; return 77; }
+    tools/peers/repeat.sh "$MODEL" "$times"
+}
+
+bad=0
+all=$(date +%s)
+for part in ${*:-$parts}; do
+    case " $parts " in *" $part "*) ;; *) echo "checklong: no part $part; there are: $parts" >&2; exit 64 ;; esac
+    echo "== $part"
+    begin=$(date +%s)
+    "$part"
+    status=$?
+    case $status in
+    0) word=passed ;;
+    77) word=skipped ;;
+    *) word=FAILED bad=1 ;;
+    esac
+    echo "== $part: $word in $(($(date +%s) - begin)) s"
+done
+echo "== $(($(date +%s) - all)) s in all"
+exit $bad
