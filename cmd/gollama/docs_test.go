@@ -166,9 +166,8 @@ func flagMarkdown(cmd string) string {
 // page says. A line "..." in a page stands for any lines; a status other
 // than 0 is the last line, in brackets.
 func TestDocsExamples(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil || !hasEngine() {
-		t.Skip("no bash, or no engine")
+	if !hasEngine() {
+		t.Skip("no engine")
 	}
 	for _, path := range docFiles(t) {
 		text, err := os.ReadFile(path)
@@ -179,7 +178,7 @@ func TestDocsExamples(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			compareDoc(t, path, text, runPage(string(text), func(command string) string {
-				return runExample(t, bash, dir, command)
+				return runExample(t, dir, command)
 			}))
 		})
 	}
@@ -228,12 +227,9 @@ func matches(said, got string) bool {
 }
 
 // runExample runs a command line and returns what a terminal would show.
-func runExample(t *testing.T, bash, dir, command string) string {
+func runExample(t *testing.T, dir, command string) string {
 	t.Helper()
-	cmd := exec.Command(bash, "-c", command)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "LC_ALL=C.UTF-8", "LLAMA_ARG_THREADS=2")
-	out, err := cmd.CombinedOutput()
+	out, err := bash(t, dir, command, "LC_ALL=C.UTF-8").CombinedOutput()
 	text := string(out)
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"

@@ -13,15 +13,7 @@ import (
 // TestHelpExamples runs the examples of each subcommand's help as a reader
 // would, with the story model in place of theirs.
 func TestHelpExamples(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
-	}
 	model, err := filepath.Abs(storyModel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +35,6 @@ func TestHelpExamples(t *testing.T) {
 				}
 				dir := t.TempDir()
 				if err := os.MkdirAll(filepath.Join(dir, ".config/fish/completions"), 0o777); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(self, filepath.Join(dir, "gollama")); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(filepath.Join(dir, "prompt.txt"), []byte("Once upon a time"), 0o666); err != nil {
@@ -79,10 +68,7 @@ func TestHelpExamples(t *testing.T) {
 					base = mediaExample(t, dir)
 				}
 				replace := strings.NewReplacer("model.gguf", base, "${fpath[1]}", dir, "/usr/local/share/man/man1", dir)
-				cmd := exec.Command(bash, "-c", "set -o pipefail; "+replace.Replace(line))
-				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir)
-				if out, err := cmd.CombinedOutput(); err != nil {
+				if out, err := bash(t, dir, "set -o pipefail; "+replace.Replace(line)).CombinedOutput(); err != nil {
 					t.Errorf("%s: %v\n%s", line, err, out)
 				}
 			})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,9 +13,29 @@ import (
 	"gollama/internal/engine"
 )
 
-// The test binary stands in for gollama.
+// The test binary stands in for gollama. It uses one thread unless a test says otherwise: the models are so small that a
+// second one costs more than it brings, and results do not depend on the number.
 func TestMain(m *testing.M) {
+	if os.Getenv(threadsEnv) == "" {
+		_ = os.Setenv(threadsEnv, "1") // it cannot fail for this name
+	}
 	testscript.Main(m, map[string]func(){"gollama": main})
+}
+
+const threadsEnv = "LLAMA_ARG_THREADS"
+
+// bash is a command line as a user types it, in dir, which is also the home. gollama is in the path: testscript.Main puts it
+// there.
+func bash(t *testing.T, dir, line string, env ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	cmd := exec.Command(path, "-c", line)
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "HOME="+dir), env...)
+	return cmd
 }
 
 const (
@@ -45,6 +66,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("S", model)
+			e.Setenv(threadsEnv, "1")
 			vector, err := filepath.Abs(storyVector)
 			e.Setenv("V", vector)
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -37,16 +36,13 @@ func tour(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// shell runs a script in dir, with gollama in the path, and returns its standard output.
+// shell runs a script in dir and returns its standard output.
 func shell(t *testing.T, dir, script string) string {
 	t.Helper()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("no bash")
+	if !hasEngine() {
+		t.Skip("no engine")
 	}
-	cmd := exec.Command(bash, "-euo", "pipefail", "-c", script)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME=/nonexistent", "XDG_CACHE_HOME=")
+	cmd := bash(t, dir, "set -euo pipefail\n"+script, "HOME=/nonexistent", "XDG_CACHE_HOME=")
 	var messages strings.Builder
 	cmd.Stderr = &messages
 	out, err := cmd.Output()
@@ -54,23 +50,6 @@ func shell(t *testing.T, dir, script string) string {
 		t.Fatalf("%s: %v\n%s", script, err, messages.String())
 	}
 	return string(out)
-}
-
-// withGollama returns a folder with the program in it.
-func withGollama(t *testing.T) string {
-	t.Helper()
-	if !hasEngine() {
-		t.Skip("no engine")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.Symlink(self, filepath.Join(dir, "gollama")); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 // told returns what generated records say.
@@ -89,7 +68,7 @@ func told(t *testing.T, lines string) (list []string) {
 
 // The README's tour does what it says, on a machine where nothing but a temporary folder can be written.
 func TestTour(t *testing.T) {
-	dir := withGollama(t)
+	dir := t.TempDir()
 	out := shell(t, dir, tour(t))
 	if !strings.Contains(out, "The sky is blue.") || !strings.Contains(out, "\" upon\"\n") || !strings.Contains(out, "It is red.") {
 		t.Errorf("no answer about the sky or the picture, or no token: %s", out)
@@ -195,7 +174,7 @@ func TestBuiltinModel(t *testing.T) {
 // The model tells stories of its language: at least 90 of these 100 hold, and 60 of them to the end. The figures of its
 // making stand in tools/tinymodel/README.md.
 func TestBuiltinStories(t *testing.T) {
-	dir := withGollama(t)
+	dir := t.TempDir()
 	var lines strings.Builder
 	for seed := 1; seed <= 100; seed++ {
 		fmt.Fprintf(&lines, "{\"prompt\":\"Once upon a time\",\"max_tokens\":200,\"seed\":%d}\n", seed)
