@@ -486,23 +486,3 @@ func TestSlotsErrors(t *testing.T) {
 		}
 	}
 }
-
-func TestSampleSeed(t *testing.T) {
-	seen := map[uint32]string{}
-	for _, seed := range []uint32{0, 1, engine.RandomSeed} {
-		for _, id := range []string{"1", "2", `"1"`, ""} {
-			for k := range 3 {
-				s := SampleSeed(seed, id, k)
-				what := fmt.Sprint(seed, id, k)
-				if old, ok := seen[s]; ok || s == engine.RandomSeed {
-					t.Errorf("%s and %s have the seed %d", what, old, s)
-				}
-				seen[s] = what
-			}
-		}
-	}
-	// It is part of what a user can rely on: the same answers from the next version.
-	if got := SampleSeed(7, "x", 1); got != 0x180f8386 {
-		t.Errorf("SampleSeed(7, x, 1) = %#x", got)
-	}
-}

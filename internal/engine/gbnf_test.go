@@ -17,8 +17,7 @@ type gbnfRules map[string]*gbnfNode
 // gbnfNode is alternatives of sequences, a class, or a reference, repeated.
 type gbnfNode struct {
 	alts     [][]*gbnfNode
-	class    func(r rune) bool
-	text     []rune // one of these, of the class
+	text     []rune // one of these, a class
 	ref      string
 	min, max int // of repetitions
 }

@@ -63,7 +63,7 @@ func commonSyntax(pattern string) (string, error) {
 			}
 			inClass = true
 		case strings.HasPrefix(rest, "(?") && !strings.HasPrefix(rest, "(?:"):
-			return "", errors.New("a group with (? other than (?:")
+			return "", errors.New("a group of another kind than (?:...)")
 		}
 		b.WriteByte(pattern[i])
 	}
