@@ -63,7 +63,7 @@ func create(path string, unnamed func(dir string) (*os.File, bool)) (*File, erro
 	o := &File{path: target}
 	if f, ok := unnamed(filepath.Dir(target)); ok {
 		o.File = f
-		_, _ = lock(f) // nobody else has it
+		_, _ = Lock(f) // nobody else has it
 	} else if err := o.createNamed(); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func sweep(path string) {
 		if err != nil {
 			return
 		}
-		if held, err := lock(f); held && err == nil && hasName(f, f.Name()) {
+		if held, err := Lock(f); held && err == nil && hasName(f, f.Name()) {
 			_ = os.Remove(f.Name()) // if it cannot be, it stays
 		}
 		_ = f.Close()
@@ -154,7 +154,7 @@ func (o *File) createNamed() error {
 		if err != nil {
 			return err
 		}
-		if held, err := lock(f); err == nil && (!held || !hasName(f, f.Name())) {
+		if held, err := Lock(f); err == nil && (!held || !hasName(f, f.Name())) {
 			_ = f.Close() // another process took it for left over, between the two calls, and removes it
 			continue
 		}

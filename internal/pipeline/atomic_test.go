@@ -287,7 +287,7 @@ func TestSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if held, err := lock(living); err != nil || !held {
+		if held, err := Lock(living); err != nil || !held {
 			t.Skipf("no locks here: %v", err)
 		}
 		for _, text := range []string{"made", "replaced"} {

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// lock says that this system has no locks: what a dead process left stays.
-func lock(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
+// Lock says that this system has no locks: what a dead process left stays.
+func Lock(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
