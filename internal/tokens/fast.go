@@ -276,13 +276,13 @@ func (e *fastEncoder) emit(s *symbol, text []byte) {
 	}
 }
 
-// wordCache holds the ids of words met before: short ones in a table that a
-// new one takes its place in, others in a map. The table is larger than the
-// processor's own cache; most words of a text are few, and stand in a small
-// table before it, too.
+// wordCache holds the ids of words met before: short ones in a table, where a
+// new one takes the place of the older of two, others in a map. The table is
+// larger than the processor's own cache; most words of a text are few, and stand
+// in a small table before it, too.
 type wordCache struct {
 	hot   *[1 << hotBits]cacheLine
-	short []cacheLine
+	short [][2]cacheLine // the newer first; both are one line of the processor's cache
 	long  map[string][]Token
 }
 
@@ -296,14 +296,14 @@ type cacheLine struct {
 
 const (
 	hotBits     = 11 // 64 KiB
-	cacheBits   = 16
+	cacheBits   = 15
 	maxShort    = 15
 	maxLong     = 64      // bytes; longer words are not kept
 	maxLongKept = 1 << 14 // words
 )
 
 func newWordCache() wordCache {
-	return wordCache{hot: new([1 << hotBits]cacheLine), short: make([]cacheLine, 1<<cacheBits), long: map[string][]Token{}}
+	return wordCache{hot: new([1 << hotBits]cacheLine), short: make([][2]cacheLine, 1<<cacheBits), long: map[string][]Token{}}
 }
 
 // key returns a short word as two numbers and its place in the table.
@@ -331,13 +331,15 @@ func key(w []byte) (lo, hi uint64, at uint64) {
 func (c *wordCache) get(w []byte, out []Token) ([]Token, bool) {
 	if len(w) <= maxShort {
 		lo, hi, at := key(w)
-		h, l := &c.hot[at%(1<<hotBits)], &c.short[at]
+		h, set := &c.hot[at%(1<<hotBits)], &c.short[at]
 		if h.lo == lo && h.hi == hi {
 			return h.append(out), true
 		}
-		if l.lo == lo && l.hi == hi {
-			*h = *l
-			return l.append(out), true
+		for i := range set {
+			if l := &set[i]; l.lo == lo && l.hi == hi {
+				*h = *l
+				return l.append(out), true
+			}
 		}
 	}
 	if len(w) <= maxLong {
@@ -361,7 +363,9 @@ func (l *cacheLine) append(out []Token) []Token {
 func (c *wordCache) put(w []byte, ids []Token) {
 	if len(w) <= maxShort && len(ids) <= len(cacheLine{}.ids) {
 		lo, hi, at := key(w)
-		l := &c.short[at]
+		set := &c.short[at]
+		set[1] = set[0]
+		l := &set[0]
 		l.lo, l.hi, l.n = lo, hi, int32(copy(l.ids[:], ids))
 		return
 	}

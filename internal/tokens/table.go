@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// table finds the index of a string by its hash: open addressing, at most half
-// full, so that one look is enough most of the time.
+// table finds the index of a string by its hash: open addressing, at most two
+// thirds full, so that one look is enough most of the time.
 type table struct {
 	mask  uint32
 	slots []slot
@@ -24,7 +24,7 @@ type slot struct {
 }
 
 func newTable(n int) table {
-	size := 1 << bits.Len(uint(2*max(n, 1)-1))
+	size := 1 << bits.Len(uint(max(n, 2)*3/2-1))
 	return table{mask: uint32(size - 1), slots: make([]slot, size)}
 }
 

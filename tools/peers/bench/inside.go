@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -91,7 +92,7 @@ func insideTokenize(args []string) (*timed, error) {
 	f := flag.NewFlagSet("tokenize", flag.ContinueOnError)
 	vocab := f.String("m", "", "vocabulary")
 	mode := f.String("mode", "fast", "fast, engine (llama_tokenize) or tiktoken")
-	jobs := f.Int("jobs", 0, "each line is a document, and so many are encoded at once; 0: all is one")
+	jobs := f.Int("jobs", 0, "each line is a document, and so many are encoded at once, on as many cores; 0: all is one")
 	n := f.Int("n", 1, "times")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -113,6 +114,7 @@ func insideTokenize(args []string) (*timed, error) {
 		return nil, err
 	}
 	if *jobs > 0 {
+		runtime.GOMAXPROCS(*jobs) // one core is one: reading the lines has no second
 		return &timed{*n, func() error { return encodeLines(m, text, *jobs) }}, nil
 	}
 	var ids []tokens.Token
