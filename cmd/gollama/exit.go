@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"syscall"
 
@@ -145,6 +146,23 @@ func oneLine(err error) string {
 		}
 	}
 	return strings.Join(kept, "; ")
+}
+
+// withoutCall is the text of err, with no system call before the path of a file: of "stat a: no such file or directory"
+// it leaves "a: no such file", and the path once.
+func withoutCall(err error) string {
+	text := err.Error()
+	var pe *fs.PathError
+	if !errors.As(err, &pe) {
+		return text
+	}
+	cause := pe.Err.Error()
+	if errors.Is(pe, fs.ErrNotExist) {
+		cause = "no such file"
+	}
+	path := pe.Path + ": "
+	text = strings.Replace(text, pe.Error(), path+cause, 1)
+	return strings.Replace(text, path+path, path, 1)
 }
 
 func isBrokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -141,7 +141,7 @@ func (e *env) report(who string, err error) {
 	var usage *usageError
 	isUsage := errors.As(err, &usage)
 	log := logger(who, e.stderr)
-	text, hint, _ := strings.Cut(err.Error(), "\nhint: ") // as packages write it
+	text, hint, _ := strings.Cut(withoutCall(err), "\nhint: ") // as packages write it
 	log.message("error", oneLine(errors.New(text)))
 	if own := hintOf(err); own != "" {
 		hint = own
