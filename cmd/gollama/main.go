@@ -287,7 +287,7 @@ func (e *env) settings(c *command, values []recorded, written []string) (*option
 		if o.config != "" {
 			data, err := o.read("config", o.config)
 			if err != nil {
-				return nil, usagef("--config: %s", err)
+				return nil, usagef("--config: %s", withoutCall(err))
 			}
 			if list, err = configAssignments(c.name, o.config, data); err != nil {
 				return nil, err
