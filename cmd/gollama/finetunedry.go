@@ -26,7 +26,7 @@ type tunePlan struct {
 	Labels        int64   `json:"labels"` // learned in an epoch
 	Batch         int     `json:"batch"`
 	Steps         int64   `json:"steps"`          // of the whole run
-	StateBytes    int64   `json:"state_bytes"`    // parameters, gradients and optimizer
+	StateBytes    int64   `json:"state_bytes"`    // parameters, gradients that are there at once, and optimizer
 	MemoryBytes   int64   `json:"memory_bytes"`   // resident after a few steps
 	DiskBytes     int64   `json:"disk_bytes"`     // checkpoints and result
 	StepSeconds   float64 `json:"step_s"`         // measured
@@ -57,7 +57,7 @@ func (t *tuning) estimate(ctx context.Context) error {
 	p := tunePlan{
 		Type: "finetune", Method: t.o.tune.method, Trainable: t.trainable(), Tensors: len(t.model.Params()),
 		Examples: t.train.Len(), ValExamples: t.val.Len(), Tokens: stats.Tokens, Labels: stats.Labels, Batch: cfg.Batch, Steps: steps,
-		StateBytes: 8*t.trainable() + m.StateBytes, MemoryBytes: m.Memory, DiskBytes: t.diskNeed(), StepSeconds: m.Seconds, Rate: m.Rate,
+		StateBytes: 4*t.trainable() + t.gradBytes() + m.StateBytes, MemoryBytes: m.Memory, DiskBytes: t.diskNeed(), StepSeconds: m.Seconds, Rate: m.Rate,
 		RunSeconds: m.Seconds*float64(steps) + evaluations*m.ValSeconds*float64(t.val.Len()), MeasuredSteps: m.Steps,
 	}
 	for _, info := range t.base.Tensors {
@@ -111,6 +111,9 @@ func (u *tuneOptions) moments() int64 {
 	return 0
 }
 
+// gradBytes returns the memory that gradients take at once.
+func (t *tuning) gradBytes() int64 { return t.model.GradBytes(t.batch() == 1 && t.o.tune.clip == 0) }
+
 // diskNeed returns the bytes that the run may take: checkpoints (one is made
 // before an old one goes) and the result.
 func (t *tuning) diskNeed() int64 {
@@ -130,10 +133,10 @@ func (t *tuning) diskNeed() int64 {
 // checkMemory refuses a run that does not fit the machine.
 func (t *tuning) checkMemory() error {
 	u := &t.o.tune
-	need, have := 4*t.trainable()*(2+u.moments()), int64(ggml.AvailableMemory())
+	need, have := 4*t.trainable()*(1+u.moments())+t.gradBytes(), int64(ggml.AvailableMemory())
 	if have > 0 && need > have {
 		return &hintedError{fmt.Errorf("training %d values takes %s for them, their gradients and the optimizer, and %s are available", t.trainable(), megabytes(need), megabytes(have)),
-			"--method lora trains far fewer; --optimizer sgd keeps less"}
+			"--method lora trains far fewer; --optimizer sgd keeps less; with --batch 1 and no --clip gradients are not kept"}
 	}
 	return nil
 }

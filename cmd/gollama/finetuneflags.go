@@ -221,7 +221,7 @@ func optimFlags() []flagDef {
 		number("momentum", "sgd: momentum", t(func(t *tuneOptions) *float32 { return &t.momentum }), 0, 0.999999),
 		{name: "nesterov", help: "sgd: look ahead", binding: boolVar(func(o o) *bool { return &o.tune.nesterov })},
 		number("muon-momentum", "muon: momentum", t(func(t *tuneOptions) *float32 { return &t.muonMomentum }), 0, 0.999999),
-		number("clip", "largest norm of all gradients together; 0 is no limit", t(func(t *tuneOptions) *float32 { return &t.clip }), 0, 1e9),
+		number("clip", "largest norm of all gradients together, which are then all kept until it is known; 0 is no limit", t(func(t *tuneOptions) *float32 { return &t.clip }), 0, 1e9),
 	}
 }
 

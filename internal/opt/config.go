@@ -20,6 +20,9 @@ type Trainable interface {
 	// Backward adds the gradient of scale times the example's summed loss. step
 	// seeds what is random in it.
 	Backward(ctx context.Context, ex *data.Example, scale float64, step uint64) (graph.Loss, error)
+	// BackwardApply computes the same gradients from zero, and gives apply each
+	// when it is complete; they do not stay.
+	BackwardApply(ctx context.Context, ex *data.Example, scale float64, step uint64, apply func(graph.Loss, []*graph.Param) error) (graph.Loss, error)
 	// Updated is called after the parameters' values were changed.
 	Updated() error
 }

@@ -74,6 +74,19 @@ func (m *bigram) Backward(ctx context.Context, ex *data.Example, scale float64, 
 	return m.eval(ctx, ex, scale)
 }
 
+// BackwardApply hands out the bias first: the order is a model's own.
+func (m *bigram) BackwardApply(ctx context.Context, ex *data.Example, scale float64, step uint64, apply func(graph.Loss, []*graph.Param) error) (graph.Loss, error) {
+	m.ZeroGrad()
+	l, err := m.Backward(ctx, ex, scale, step)
+	for _, p := range []*graph.Param{m.b, m.w} {
+		if err == nil && l.Scored > 0 {
+			err = apply(l, []*graph.Param{p})
+			clear(p.Grad)
+		}
+	}
+	return l, err
+}
+
 func (m *bigram) eval(ctx context.Context, ex *data.Example, scale float64) (l graph.Loss, err error) {
 	if err := ctx.Err(); err != nil {
 		return l, err

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"gollama/internal/opt/data"
 )
 
 // state is everything that decides how a run goes on, besides the parameters
@@ -72,12 +70,15 @@ func Fit(ctx context.Context, m Trainable, train, val Dataset, cfg Config) (Summ
 	}
 	cfg.ReportEvery = max(cfg.ReportEvery, 1)
 	f := &fitter{Config: cfg, m: m, train: train, val: val, orderOf: -1, begin: time.Now(), saved: time.Now()}
-	f.opt = NewOptimizer(cfg.Kind, m.Params(), cfg.Params(0, 0).Momentum != 0, cfg.Threads)
-	defer f.opt.Close()
+	var err error
+	if f.opt, err = NewOptimizer(cfg.Kind, m.Params(), cfg.Params(0, 0).Momentum != 0, cfg.Threads); err != nil {
+		return Summary{}, err
+	}
+	defer func() { _ = f.opt.Close() }() // memory that is not given back is lost to nobody else
 	if err := f.restore(); err != nil {
 		return Summary{}, err
 	}
-	err := f.loop(ctx)
+	err = f.loop(ctx)
 	if f.Run != nil {
 		if perr := f.Run.plot(); err == nil {
 			err = perr
@@ -146,8 +147,8 @@ func (f *fitter) baseline(ctx context.Context) error {
 	return f.checkpoint()
 }
 
-// update makes one optimizer step. An error leaves parameters and state as they
-// were.
+// update makes one optimizer step. A cancelled ctx and a bad loss leave parameters
+// and state as they were; after another error they are of no use.
 func (f *fitter) update(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -167,20 +168,9 @@ func (f *fitter) update(ctx context.Context) error {
 		}
 		return nil
 	}
-	sum, err := f.gradients(ctx, batch, weight)
-	if err != nil {
-		return err
-	}
-	loss, _ := sum.Loss()
-	norm := f.opt.GradNorm()
-	if err := finite(f.st.Step+1, loss, norm); err != nil {
-		return err
-	}
-	if err := f.st.Guard.add(f.st.Step+1, loss); err != nil {
-		return err
-	}
 	p := f.Params(f.st.Step, f.st.Epoch)
-	if err := f.opt.Step(p, norm); err != nil {
+	sum, norm, err := f.step(ctx, batch, weight, p, func(loss float64) error { return f.st.Guard.add(f.st.Step+1, loss) })
+	if err != nil {
 		return err
 	}
 	if err := f.m.Updated(); err != nil {
@@ -191,26 +181,12 @@ func (f *fitter) update(ctx context.Context) error {
 	f.st.Window.merge(sum)
 	f.st.Step++
 	f.st.Tokens += sum.Total.Scored
+	loss, _ := sum.Loss()
 	f.st.Pending = &pending{LR: p.LR, Norm: norm, Loss: loss}
 	f.advance(len(batch))
 	f.trained += sum.Total.Scored
 	f.busy += time.Since(start)
 	return nil
-}
-
-// gradients fills the gradients of the batch's mean loss and returns the losses.
-func (f *fitter) gradients(ctx context.Context, batch []*data.Example, weight float64) (Result, error) {
-	f.m.ZeroGrad()
-	var sum Result
-	for i, ex := range Merge(batch, f.RowTokens) {
-		l, err := f.m.Backward(ctx, ex, 1/weight, uint64(f.st.Step)<<microBits|uint64(i))
-		if err != nil {
-			return sum, err
-		}
-		sum.Add(l)
-		f.progress(false, float64(i+1)*float64(len(batch))/float64(f.Batch))
-	}
-	return sum, nil
 }
 
 // startPass empties the sums of the pass at its first batch.

@@ -95,6 +95,11 @@ func (c *constant) Updated() error         { return nil }
 func (c *constant) Loss(context.Context, *data.Example) (graph.Loss, error) {
 	return graph.Loss{Sum: 1, Weight: 1, Scored: 1}, nil
 }
+func (c *constant) BackwardApply(ctx context.Context, ex *data.Example, scale float64, step uint64, apply func(graph.Loss, []*graph.Param) error) (graph.Loss, error) {
+	c.ZeroGrad()
+	l, err := c.Backward(ctx, ex, scale, step)
+	return l, errors.Join(err, apply(l, c.p))
+}
 func (c *constant) Backward(_ context.Context, ex *data.Example, scale float64, _ uint64) (graph.Loss, error) {
 	w := weightOf(ex)
 	c.p[0].Grad[0] += c.g * float32(scale*w)

@@ -2,6 +2,7 @@ package opt
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"gollama/internal/opt/data"
@@ -38,8 +39,11 @@ func Measure(ctx context.Context, m Trainable, train, val Dataset, cfg Config) (
 	}
 	p := cfg.Params(0, 0)
 	f := &fitter{Config: cfg, m: m, train: train, val: val, orderOf: -1}
-	f.opt = NewOptimizer(cfg.Kind, m.Params(), p.Momentum != 0, cfg.Threads)
-	defer f.opt.Close()
+	var err error
+	if f.opt, err = NewOptimizer(cfg.Kind, m.Params(), p.Momentum != 0, cfg.Threads); err != nil {
+		return Measured{}, err
+	}
+	defer func() { _ = f.opt.Close() }() // as in Fit
 	p.LR, p.WeightDecay = 0, 0
 	var r Measured
 	labels, begin := int64(0), time.Now()
@@ -85,16 +89,16 @@ func (f *fitter) dryStep(ctx context.Context, p OptimizerParams, i int) (Result,
 	if err != nil {
 		return Result{}, err
 	}
-	sum, err := f.gradients(ctx, batch, max(totalWeight(batch), 1))
-	if err != nil {
-		return sum, err
+	weight := totalWeight(batch)
+	if weight <= 0 {
+		return Result{}, nil
 	}
-	loss, _ := sum.Loss()
-	norm := f.opt.GradNorm()
-	if err := finite(0, loss, norm); err != nil && sum.Total.Scored > 0 {
-		return sum, err
+	sum, _, err := f.step(ctx, batch, weight, p, func(float64) error { return nil })
+	var diverged *DivergedError
+	if errors.As(err, &diverged) {
+		diverged.Step = 0 // nothing has moved: it is the model as it came
 	}
-	return sum, f.opt.Step(p, norm)
+	return sum, err
 }
 
 func totalWeight(batch []*data.Example) float64 {

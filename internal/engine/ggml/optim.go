@@ -76,9 +76,10 @@ func SGD(tensors []OptimTensor, p SGDParams, threads int) error {
 	return nil
 }
 
-// SumSquares returns the sum over all of x of the squares, in double. Blocks
-// are summed in their order, so that the bits do not depend on threads.
-func SumSquares(x [][]float32, threads int) float64 {
+// SumSquares returns the sum of the squares of each slice of x, in double. Blocks
+// are summed in their order, so that the bits depend neither on threads nor on
+// what else is in x.
+func SumSquares(x [][]float32, threads int) []float64 {
 	n := make([]int, len(x))
 	for i := range x {
 		n[i] = len(x[i])
@@ -88,11 +89,11 @@ func SumSquares(x [][]float32, threads int) float64 {
 	eachSpan(list, threads, func(i int, s span) {
 		parts[i] = float64(C.gg_sum_squares(C.int64_t(s.hi-s.lo), ptr(x[s.tensor][s.lo:])))
 	})
-	sum := 0.0
-	for _, p := range parts {
-		sum += p
+	sums := make([]float64, len(x))
+	for i, s := range list {
+		sums[s.tensor] += parts[i]
 	}
-	return sum
+	return sums
 }
 
 // Muon makes Muon steps on matrices. It keeps the memory of one matrix of each
@@ -181,7 +182,7 @@ func (u *Muon) Orthogonalize(y, x []float32, n0, n1 int) error {
 		}
 		u.plans[[2]int{n0, n1}] = o
 	}
-	norm := math.Sqrt(SumSquares([][]float32{x}, u.threads)) + muonEps
+	norm := math.Sqrt(SumSquares([][]float32{x}, u.threads)[0]) + muonEps
 	if !C.gg_ortho_run(o, ptr(x), C.float(1/norm), ptr(y), &e) {
 		return shimError(&e)
 	}

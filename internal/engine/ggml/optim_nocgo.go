@@ -8,15 +8,15 @@ func AdamW(tensors []OptimTensor, p AdamWParams, threads int) error { return Err
 // SGD returns ErrNoCgo.
 func SGD(tensors []OptimTensor, p SGDParams, threads int) error { return ErrNoCgo }
 
-// SumSquares returns the sum of the squares in double.
-func SumSquares(x [][]float32, threads int) float64 {
-	sum := 0.0
-	for _, x := range x {
+// SumSquares returns the sum of the squares of each slice, in double.
+func SumSquares(x [][]float32, threads int) []float64 {
+	sums := make([]float64, len(x))
+	for i, x := range x {
 		for _, v := range x {
-			sum += float64(v) * float64(v)
+			sums[i] += float64(v) * float64(v)
 		}
 	}
-	return sum
+	return sums
 }
 
 // Muon cannot be used without cgo.

@@ -165,7 +165,7 @@ func TestSGDConstantGradientMovesEvenly(t *testing.T) {
 
 // The number of threads changes no bit.
 func TestOptimThreads(t *testing.T) {
-	run := func(threads int) ([]OptimTensor, float64) {
+	run := func(threads int) ([]OptimTensor, []float64) {
 		ts := testTensors(7)
 		for step := int64(1); step <= 3; step++ {
 			if err := AdamW(ts, AdamWParams{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Decay: 0.1, Step: step, Scale: 1}, threads); err != nil {
@@ -184,7 +184,7 @@ func TestOptimThreads(t *testing.T) {
 	want, sum := run(1)
 	for _, threads := range []int{2, 3, 8} {
 		got, s := run(threads)
-		if s != sum {
+		if !slices.Equal(s, sum) {
 			t.Errorf("%d threads: sum %v, want %v", threads, s, sum)
 		}
 		for i := range got {
@@ -197,21 +197,27 @@ func TestOptimThreads(t *testing.T) {
 
 func TestSumSquares(t *testing.T) {
 	var x [][]float32
-	want := 0.0
+	var want []float64
 	for _, t := range testTensors(9) {
-		x = append(x, t.G)
+		sum := 0.0
 		for _, v := range t.G {
-			want += float64(v) * float64(v)
+			sum += float64(v) * float64(v)
+		}
+		x, want = append(x, t.G), append(want, sum)
+	}
+	for i, got := range SumSquares(x, 2) {
+		if math.Abs(got-want[i]) > 1e-12*want[i] {
+			t.Errorf("SumSquares of tensor %d = %v, want %v", i, got, want[i])
+		}
+		if alone := SumSquares(x[i:i+1], 1)[0]; alone != got {
+			t.Errorf("SumSquares of tensor %d = %v alone, %v beside others", i, alone, got)
 		}
 	}
-	if got := SumSquares(x, 2); math.Abs(got-want) > 1e-12*want {
-		t.Errorf("SumSquares = %v, want %v", got, want)
-	}
-	if got := SumSquares(nil, 2); got != 0 {
+	if got := SumSquares([][]float32{nil}, 2); !slices.Equal(got, []float64{0}) {
 		t.Errorf("SumSquares of nothing = %v", got)
 	}
 	// Squares that float32 cannot hold.
-	if got := SumSquares([][]float32{{1e30, 1e-30}}, 1); math.Abs(got-1e60) > 1e53 {
+	if got := SumSquares([][]float32{{1e30, 1e-30}}, 1)[0]; math.Abs(got-1e60) > 1e53 {
 		t.Errorf("SumSquares = %v, want 1e60", got)
 	}
 }
@@ -305,12 +311,12 @@ func TestOrthogonalize(t *testing.T) {
 		}
 		// The norm of every singular value of 0.7 to 1.2 bounds the whole norm.
 		k := float64(min(shape[0], shape[1]))
-		if n := SumSquares([][]float32{got}, 1); n < 0.4*k || n > 1.5*k {
+		if n := SumSquares([][]float32{got}, 1)[0]; n < 0.4*k || n > 1.5*k {
 			t.Errorf("%v: squared norm %g, want about %g", shape, n, k)
 		}
 	}
 	zero := make([]float32, 6)
-	if err := u.Orthogonalize(zero, zero, 2, 3); err != nil || SumSquares([][]float32{zero}, 1) != 0 {
+	if err := u.Orthogonalize(zero, zero, 2, 3); err != nil || SumSquares([][]float32{zero}, 1)[0] != 0 {
 		t.Errorf("of zeros: %v, %v", zero, err)
 	}
 }

@@ -32,6 +32,7 @@ type Model struct {
 	jobs    []ggml.Gemm // reused
 	run     *run        // buffers for rows of one length; nil before the first
 	touched []int32     // rows of embd's gradient that are not 0, where only lookups write to it
+	dirty   bool        // there may be gradients that are not 0
 }
 
 // layer is one block: projections into q, k, v side by side, and into gate and
@@ -45,6 +46,7 @@ type layer struct {
 	attnOut, down           *proj
 	qkvAll, gateUpAll       *proj // all of the above in one, nil where they do not lie together
 	trainedAttn, trainedFFN bool
+	params                  []*Param // trained in it
 	swa                     bool
 }
 
@@ -214,6 +216,12 @@ func (l *layer) setUp() {
 		p.slot = i
 	}
 	l.qkvAll, l.gateUpAll = together(l.qkv), together(l.gateUp)
+	for _, v := range []*vector{l.attnNorm, l.ffnNorm, l.attnPost, l.ffnPost, l.qNorm, l.kNorm} {
+		l.params = append(l.params, v.params()...)
+	}
+	for _, p := range l.projs() {
+		l.params = append(append(l.params, p.w.params()...), p.bias.params()...)
+	}
 }
 
 // together returns the projections as one where their trained weights lie one
@@ -243,14 +251,53 @@ func together(projs []*proj) *proj {
 // Params returns what is trained, in a fixed order.
 func (m *Model) Params() []*Param { return m.params }
 
+// GradBytes returns the most memory that the gradients take at once: all of them
+// in Backward, in BackwardApply (fused) those of one layer or of the head, besides
+// a tied embedding's.
+func (m *Model) GradBytes(fused bool) int64 {
+	size := func(params []*Param) (n int64) {
+		for _, p := range params {
+			n += 4 * int64(len(p.Grad))
+		}
+		return n
+	}
+	if !fused {
+		return size(m.params)
+	}
+	embd := size(m.embd.params())
+	most := size(m.headParams())
+	for _, l := range m.layers {
+		most = max(most, size(l.params))
+	}
+	if m.out == m.embd {
+		return embd + most
+	}
+	return max(embd, most)
+}
+
+// headParams lists what is complete once the head has gone back.
+func (m *Model) headParams() []*Param {
+	if m.out == m.embd {
+		return m.outNorm.params()
+	}
+	return append(m.outNorm.params(), m.out.params()...)
+}
+
 // ZeroGrad sets all gradients to 0.
 func (m *Model) ZeroGrad() {
-	for _, p := range m.params {
+	if m.dirty {
+		m.zero(m.params)
+		m.dirty = false
+	}
+}
+
+func (m *Model) zero(params []*Param) {
+	for _, p := range params {
 		if m.embd.param == p && m.out != m.embd {
 			m.zeroTouched()
 			continue
 		}
-		clear(p.Grad)
+		ggml.ZeroFloats(p.Grad)
 	}
 }
 

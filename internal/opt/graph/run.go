@@ -26,7 +26,8 @@ type pass struct {
 	lo, loSWA []int32 // first token that each token sees
 	dropout   float32 // 0 where nothing is trained by this pass
 	step      uint64
-	salt      uint64 // tells apart the parts of a row that go through an adapter one by one
+	salt      uint64               // tells apart the parts of a row that go through an adapter one by one
+	apply     func([]*Param) error // takes gradients that are complete; nil: they stay
 }
 
 // run holds the buffers for rows of n tokens, made once and used for every row
@@ -53,9 +54,12 @@ type run struct {
 	positions, lo, loSWA     []int32
 }
 
-// logitsBytes bounds the logits held at a time. A chunk of a 128k vocabulary is
-// then 64 rows, enough for the products to run at full speed.
-const logitsBytes = 32 << 20
+// logitsBytes bounds the logits held at a time, and minChunk is the least number
+// of rows: it is enough for the products to run near their full speed.
+const (
+	logitsBytes = 16 << 20
+	minChunk    = 64
+)
 
 // prepare makes the buffers for rows of n tokens.
 func (m *Model) prepare(n int) error {
@@ -148,7 +152,7 @@ func (m *Model) layOut(r *run, a *arena) {
 	r.dqkv, r.do = a.mat(n, h.qDim()+2*h.kvDim()), a.mat(n, h.qDim())
 	r.dgu, r.da = a.mat(n, 2*h.NFF), a.mat(n, h.NFF)
 	r.xs, r.hs, r.dhs, r.rstd = a.mat(n, e), a.mat(n, e), a.mat(n, e), a.take(n)
-	r.chunk = max(16, min(n, logitsBytes/4/h.NVocab/16*16))
+	r.chunk = min(n, max(minChunk, logitsBytes/4/h.NVocab/16*16))
 	r.logits = a.take(r.chunk * h.NVocab)
 	rank, in := m.adapterSizes()
 	r.dax = a.take(n * rank)
@@ -208,6 +212,23 @@ func (m *Model) Loss(ctx context.Context, ex *data.Example) (Loss, error) {
 // of scale * Sum to Grad of each Param. step seeds the dropout: the same step
 // gives the same bits. After an error the gradients are of no use.
 func (m *Model) Backward(ctx context.Context, ex *data.Example, scale float64, step uint64) (Loss, error) {
+	return m.backwardPass(ctx, ex, scale, step, nil)
+}
+
+// BackwardApply computes the same gradients from zero and hands each out as soon
+// as it is complete and nothing that is still to be computed depends on the
+// parameter: apply gets the example's loss and some parameters, each of them
+// once, and may change their Data. Their gradients are then zero again, so that
+// at no time all of them take memory. An error of apply ends the pass. Once it
+// was called, a cancelled ctx ends it no more: all parameters change or none.
+func (m *Model) BackwardApply(ctx context.Context, ex *data.Example, scale float64, step uint64, apply func(Loss, []*Param) error) (Loss, error) {
+	m.ZeroGrad()
+	loss, err := m.backwardPass(ctx, ex, scale, step, apply)
+	m.dirty = err != nil
+	return loss, err
+}
+
+func (m *Model) backwardPass(ctx context.Context, ex *data.Example, scale float64, step uint64, apply func(Loss, []*Param) error) (Loss, error) {
 	if math.IsNaN(scale) || math.IsInf(scale, 0) {
 		return Loss{}, fmt.Errorf("scale of the loss %g, want a finite number", scale)
 	}
@@ -222,11 +243,28 @@ func (m *Model) Backward(ctx context.Context, ex *data.Example, scale float64, s
 	if err := m.forwardAll(p); err != nil {
 		return Loss{}, err
 	}
+	m.dirty = true
 	loss, err := m.head(p, scale, true)
 	if err != nil || loss.Scored == 0 {
 		return loss, err
 	}
+	if apply != nil {
+		p.apply = func(params []*Param) error { return apply(loss, params) }
+	}
 	return loss, m.backwardAll(p)
+}
+
+// complete hands out the gradients of params, which nothing is added to any more.
+func (m *Model) complete(p *pass, params []*Param) error {
+	if p.apply == nil || len(params) == 0 {
+		return nil
+	}
+	p.ctx = context.WithoutCancel(p.ctx)
+	if err := p.apply(params); err != nil {
+		return err
+	}
+	m.zero(params)
+	return nil
 }
 
 // forwardAll runs the embedding and all layers.
@@ -248,6 +286,9 @@ func (m *Model) forwardAll(p *pass) error {
 // lowest that is trained.
 func (m *Model) backwardAll(p *pass) error {
 	r, lowest := m.run, m.lowest()
+	if err := m.complete(p, m.headParams()); err != nil {
+		return err
+	}
 	for i := len(m.layers) - 1; i >= max(lowest, 0); i-- {
 		if err := p.ctx.Err(); err != nil {
 			return err
@@ -261,6 +302,9 @@ func (m *Model) backwardAll(p *pass) error {
 		if err := m.backwardLayer(l, c, r.inputs[i], r.g, i > lowest, p); err != nil {
 			return err
 		}
+		if err := m.complete(p, l.params); err != nil {
+			return err
+		}
 	}
 	if m.embd.param == nil {
 		return nil
@@ -269,7 +313,7 @@ func (m *Model) backwardAll(p *pass) error {
 	if m.out != m.embd {
 		m.touched = append(m.touched, p.ex.Tokens...)
 	}
-	return nil
+	return m.complete(p, m.embd.params())
 }
 
 // begin checks an example and derives positions and what each token sees.

@@ -46,6 +46,17 @@ func (m *matrix) grad() []float32 {
 // trained reports whether anything of m has a gradient.
 func (m *matrix) trained() bool { return m.param != nil || m.lora != nil }
 
+// params lists what is trained of m.
+func (m *matrix) params() []*Param {
+	switch {
+	case m.param != nil:
+		return []*Param{m.param}
+	case m.lora != nil:
+		return []*Param{m.lora.a, m.lora.b}
+	}
+	return nil
+}
+
 // vector is a norm's weight or a bias, always in F32.
 type vector struct {
 	name  string
@@ -62,6 +73,13 @@ func (v *vector) grad() []float32 {
 }
 
 func (v *vector) trained() bool { return v != nil && v.param != nil }
+
+func (v *vector) params() []*Param {
+	if !v.trained() {
+		return nil
+	}
+	return []*Param{v.param}
+}
 
 // source is where the tensors of a model come from.
 type source interface {
