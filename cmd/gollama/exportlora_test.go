@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -160,30 +161,39 @@ func TestExportLoRAReport(t *testing.T) {
 	}
 }
 
-// Ended at any time, the program leaves the old file or the whole new one, and nothing else.
+// Ended at any time, the program leaves the old file or the whole new one, and nothing else; the model that --verify compares
+// with, which has the whole tensors of the adapter, is gone too.
 func TestExportLoRAKilled(t *testing.T) {
 	base, dir := story(t), t.TempDir()
-	adapter := filepath.Join(t.TempDir(), "a.gguf")
-	if err := lora.WriteGGUF(adapter, storyAdapter()); err != nil {
+	adapter, peft := filepath.Join(t.TempDir(), "a.gguf"), filepath.Join(t.TempDir(), "peft")
+	if err := errors.Join(lora.WriteGGUF(adapter, storyAdapter()), lora.WritePEFT(peft, storyAdapter("norm", "head"))); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "out.gguf")
-	if err := os.WriteFile(out, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
+	write := func() {
+		if err := os.WriteFile(out, []byte("old"), 0o666); err != nil {
+			t.Fatal(err)
+		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	write()
+	merge := []string{"export-lora", "-m", base, "-o", out, "-q", "-t", "1", "--lora"}
+	begin := time.Now()
+	if _, msg, code := gollama(t, append(merge, peft, "--verify", "8")...); code != 0 {
+		t.Fatalf("status %d: %s", code, msg)
 	}
+	whole := time.Since(begin)
 	ends := map[string]int{}
 	for i := range 24 {
-		cmd := exec.Command(self, "export-lora", "-m", base, "--lora", adapter, "-o", out, "-q")
-		cmd.Args[0] = "gollama"
+		args, wait := append(merge[:len(merge):len(merge)], adapter), time.Duration(i)*4*time.Millisecond
+		if i%3 > 0 {
+			args, wait = append(merge[:len(merge):len(merge)], peft, "--verify", "8"), whole*time.Duration(i)/24
+		}
+		cmd := program(t, args...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		kill := map[bool]os.Signal{true: os.Kill, false: os.Interrupt}[i%2 == 0]
-		time.Sleep(time.Duration(i) * 4 * time.Millisecond)
+		time.Sleep(wait)
 		_ = cmd.Process.Signal(kill) // it may have ended
 		_ = cmd.Wait()
 		files, err := os.ReadDir(dir)
@@ -191,7 +201,7 @@ func TestExportLoRAKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(files) != 1 {
-			t.Errorf("after %v: %d files in the folder", kill, len(files))
+			t.Errorf("%s after %v and %v: %d files in the folder", args, wait, kill, len(files))
 		}
 		data, err := os.ReadFile(out)
 		if err != nil {
@@ -207,9 +217,7 @@ func TestExportLoRAKilled(t *testing.T) {
 			t.Fatalf("after %v: %v", kill, err)
 		}
 		f.Close()
-		if err := os.WriteFile(out, []byte("old"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		write()
 	}
 	t.Logf("ends: %v", ends)
 }

@@ -54,7 +54,7 @@ type tuning struct {
 	model      *graph.Model
 	nCtx       int
 	run        *opt.Run
-	temp       string // folder to take away at the end
+	temp       *pipeline.File // the model of --init in a dry run
 }
 
 // finetune is the whole of gollama finetune once the settings are right.
@@ -180,9 +180,7 @@ func (t *tuning) close() error {
 		err = errors.Join(err, t.vocab.Close())
 	}
 	_ = t.base.Close() // only read from
-	if t.temp != "" {
-		err = errors.Join(err, os.RemoveAll(t.temp))
-	}
+	t.temp.Abort()
 	return err
 }
 

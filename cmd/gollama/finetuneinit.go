@@ -17,6 +17,7 @@ import (
 	"gollama/internal/opt/bpe"
 	"gollama/internal/opt/data"
 	"gollama/internal/opt/graph"
+	"gollama/internal/pipeline"
 )
 
 // initName is the new model in a run folder.
@@ -131,25 +132,31 @@ func (t *tuning) makeModel(ctx context.Context) error {
 	}
 	dir, _ := t.o.runDir()
 	if t.o.tune.dryRun {
-		if dir, err = os.MkdirTemp("", "gollama-"); err != nil {
+		if t.temp, err = pipeline.Scratch(""); err != nil {
 			return &writeError{err}
 		}
-		t.temp = dir
-	} else if err := os.MkdirAll(dir, 0o777); err != nil {
-		return &writeError{fmt.Errorf("--run-dir: %w", err)}
-	}
-	t.o.Model = filepath.Join(dir, initName)
-	if _, err := os.Stat(t.o.Model); err == nil {
-		if !t.o.tune.resume {
-			return usagef("%s: holds a run already", dir).withHint("--resume goes on with it; --run-dir DIR puts the new one elsewhere")
-		}
-		return nil
+		t.o.Model = t.temp.Path()
+	} else if done, err := t.initThere(dir); done || err != nil {
+		return err
 	}
 	vocab, err := t.vocabulary(ctx, c)
 	if err != nil {
 		return err
 	}
 	return t.writeNew(c, vocab)
+}
+
+// initThere makes the run folder and sets the path of the model in it. It says whether a run that is resumed has it already.
+func (t *tuning) initThere(dir string) (bool, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return false, &writeError{fmt.Errorf("--run-dir: %w", err)}
+	}
+	t.o.Model = filepath.Join(dir, initName)
+	_, err := os.Stat(t.o.Model)
+	if err == nil && !t.o.tune.resume {
+		return false, usagef("%s: holds a run already", dir).withHint("--resume goes on with it; --run-dir DIR puts the new one elsewhere")
+	}
+	return err == nil, nil
 }
 
 // writeNew writes a model with random weights.
@@ -178,7 +185,13 @@ func (t *tuning) writeParams(m *graph.Model, kvs gguf.KVs) error {
 	for _, p := range m.Params() {
 		infos = append(infos, gguf.TensorInfo{Name: p.Name, Type: gguf.TypeF32, Shape: matrixOf(p).Shape})
 	}
-	w, err := gguf.Create(t.o.Model, kvs, infos)
+	var w *gguf.Writer
+	var err error
+	if t.temp != nil {
+		w, err = gguf.NewWriter(t.temp, kvs, infos)
+	} else {
+		w, err = gguf.Create(t.o.Model, kvs, infos)
+	}
 	if err != nil {
 		return t.outputError("--run-dir", t.o.Model, err)
 	}

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"unsafe"
+
+	"gollama/internal/pipeline"
 )
 
 // memoryRows is how many bytes of states are kept in memory; the rest goes to a file without a name, so that the memory
@@ -15,9 +16,9 @@ const memoryRows = 4 << 20
 // store keeps the states of samples, all layers of one after the other, and gives them back layer by layer.
 type store struct {
 	layers, width int
-	blocks        [][]float32 // of the first samples: a side after the other, layers x width each; nil if not there yet
-	limit         int         // samples that are kept in memory
-	file          *os.File    // of the others
+	blocks        [][]float32    // of the first samples: a side after the other, layers x width each; nil if not there yet
+	limit         int            // samples that are kept in memory
+	file          *pipeline.File // of the others
 	pair          []int
 	sides         int // 2, or 3 with baselines, which layer takes off
 	row           []float32
@@ -54,11 +55,10 @@ func (s *store) put(sample, pair int, side side, states []float64) error {
 		return nil
 	}
 	if s.file == nil {
-		f, err := os.CreateTemp("", "gollama-cvector-*")
+		f, err := pipeline.Scratch("")
 		if err != nil {
 			return fmt.Errorf("states that do not fit in memory: %w", err)
 		}
-		_ = os.Remove(f.Name()) // where an open file cannot be removed, close does it
 		s.file = f
 	}
 	if _, err := s.file.WriteAt(bytesOf(s.row), s.offset(sample, side, 0)); err != nil {
@@ -114,9 +114,4 @@ func (s *store) read(sample int, side side, layer int, row []float32) error {
 	return nil
 }
 
-func (s *store) close() {
-	if s.file != nil {
-		_ = s.file.Close()
-		_ = os.Remove(s.file.Name())
-	}
-}
+func (s *store) close() { s.file.Abort() }

@@ -172,6 +172,13 @@ func toFloats(x []float32, t gguf.Type, b []byte) error {
 // until then an old one stays. A scale that a tensor has of its own is multiplied into its B, because the format has
 // one alpha for all; Heads and KVHeads are not stored. Errors name what is wrong with a.
 func WriteGGUF(path string, a *Adapter) error {
+	return a.writeGGUF(path, func(kvs gguf.KVs, infos []gguf.TensorInfo) (*gguf.Writer, error) {
+		return gguf.Create(path, kvs, infos)
+	})
+}
+
+// writeGGUF is WriteGGUF to what create returns; errors name path.
+func (a *Adapter) writeGGUF(path string, create func(gguf.KVs, []gguf.TensorInfo) (*gguf.Writer, error)) error {
 	if a.Arch == "" {
 		return adapterErrorf("%s: the adapter has no architecture", path)
 	}
@@ -194,7 +201,7 @@ func WriteGGUF(path string, a *Adapter) error {
 			add(t.Base+suffixB, t.B, func() ([]float32, error) { return scaled(t.B, a.scale(t)/a.sharedScale(t)) })
 		}
 	}
-	w, err := gguf.Create(path, a.ggufKeys(), infos)
+	w, err := create(a.ggufKeys(), infos)
 	if err != nil {
 		return err
 	}

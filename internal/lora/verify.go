@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"gollama/internal/engine"
 	"gollama/internal/gguf"
+	"gollama/internal/pipeline"
 )
 
 // Comparison is how far the merged model's logits are from those of the base with the adapters applied at run time,
@@ -124,15 +123,12 @@ func verifyPrompt(i int) string {
 
 // Verify compares the model at merged, which p made, with p's base and its adapters applied at run time, on n prompts
 // of at most 64 tokens, and returns the differences and the bound for them. Both models are loaded at the same time,
-// with a cache of float32. Adapters or parts of them that the engine cannot apply itself are put into temporary files
-// in the folder dir, which are removed. An error that wraps [ErrDiffers] comes with the comparisons.
+// with a cache of float32. Adapters or parts of them that the engine cannot apply itself are put into scratch files
+// in the folder dir ([pipeline.Scratch]). An error that wraps [ErrDiffers] comes with the comparisons.
 func (p *Plan) Verify(ctx context.Context, merged, dir string, adapters []Scaled, n int) ([]Comparison, Bound, error) {
 	bound := p.bound()
-	temp, err := os.MkdirTemp(dir, ".gollama-verify-")
-	if err != nil {
-		return nil, bound, err
-	}
-	defer func() { _ = os.RemoveAll(temp) }()
+	temp := &scratch{dir: dir}
+	defer temp.drop()
 	base, loras, err := p.runtime(ctx, temp, adapters)
 	if err != nil {
 		return nil, bound, err
@@ -142,7 +138,6 @@ func (p *Plan) Verify(ctx context.Context, merged, dir string, adapters []Scaled
 		return nil, bound, err
 	}
 	defer want.close()
-	_ = os.RemoveAll(temp) // an open file needs no name, and a kill from here on leaves none
 	got, err := openSide(ctx, merged, nil, p.opt.Threads)
 	if err != nil {
 		return nil, bound, err
@@ -176,11 +171,36 @@ type differsError struct{ msg string }
 func (e *differsError) Error() string { return e.msg }
 func (e *differsError) Unwrap() error { return ErrDiffers }
 
+// scratch is the folder of scratch files, and those that were begun.
+type scratch struct {
+	dir   string
+	files []*pipeline.File
+}
+
+// create begins a GGUF file.
+func (s *scratch) create(kvs gguf.KVs, tensors []gguf.TensorInfo) (*gguf.Writer, error) {
+	f, err := pipeline.Scratch(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	s.files = append(s.files, f)
+	return gguf.NewWriter(f, kvs, tensors)
+}
+
+// last returns the path of the file that was begun last.
+func (s *scratch) last() string { return s.files[len(s.files)-1].Path() }
+
+func (s *scratch) drop() {
+	for _, f := range s.files {
+		f.Abort()
+	}
+}
+
 // runtime returns a base and adapters that the engine can load.
-func (p *Plan) runtime(ctx context.Context, temp string, adapters []Scaled) (string, []engine.LoRAInfo, error) {
+func (p *Plan) runtime(ctx context.Context, temp *scratch, adapters []Scaled) (string, []engine.LoRAInfo, error) {
 	whole, base := false, p.path()
 	var loras []engine.LoRAInfo
-	for i, a := range adapters {
+	for _, a := range adapters {
 		pairs := &Adapter{Arch: a.Arch, Alpha: a.Alpha}
 		for _, t := range a.Tensors {
 			whole = whole || t.Whole != nil
@@ -193,24 +213,24 @@ func (p *Plan) runtime(ctx context.Context, temp string, adapters []Scaled) (str
 			if len(pairs.Tensors) == 0 {
 				continue
 			}
-			path = filepath.Join(temp, fmt.Sprintf("adapter-%d.gguf", i))
-			if err := WriteGGUF(path, pairs); err != nil {
+			if err := pairs.writeGGUF(path, temp.create); err != nil {
 				return "", nil, err
 			}
+			path = temp.last()
 		}
 		loras = append(loras, engine.LoRAInfo{Path: path, Scale: a.Scale})
 	}
 	if whole || len(p.targets) > len(p.base.Tensors) {
-		base = filepath.Join(temp, "base.gguf")
-		if err := p.writeStandIn(ctx, base); err != nil {
+		if err := p.writeStandIn(ctx, temp); err != nil {
 			return "", nil, err
 		}
+		base = temp.last()
 	}
 	return base, loras, nil
 }
 
 // writeStandIn writes the base with whole tensors put in and the output untied, but without pairs.
-func (p *Plan) writeStandIn(ctx context.Context, path string) error {
+func (p *Plan) writeStandIn(ctx context.Context, temp *scratch) error {
 	q := &Plan{Keys: p.base.KVs, base: p.base, opt: Options{OutType: Keep, Threads: p.opt.Threads, Importance: p.opt.Importance}}
 	for _, t := range p.targets {
 		s := &target{info: t.info, src: t.src, from: t.from, weight: t.weight}
@@ -224,7 +244,7 @@ func (p *Plan) writeStandIn(ctx context.Context, path string) error {
 		q.targets = append(q.targets, s)
 		q.Tensors = append(q.Tensors, s.info)
 	}
-	w, err := gguf.Create(path, q.Keys, q.Tensors)
+	w, err := temp.create(q.Keys, q.Tensors)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,11 @@ func create(path string, unnamed func(dir string) (*os.File, bool)) (*File, erro
 	if err != nil {
 		return nil, err
 	}
+	return begin(target, mode, unnamed)
+}
+
+// begin is CreateAtomic for a path without symbolic links. mode is the permissions of the file there, 0 if there is none.
+func begin(target string, mode fs.FileMode, unnamed func(dir string) (*os.File, bool)) (*File, error) {
 	sweep(target)
 	o := &File{path: target}
 	if f, ok := unnamed(filepath.Dir(target)); ok {

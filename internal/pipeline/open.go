@@ -91,19 +91,21 @@ func OpenAt(path string) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = in.Close() }() // it was read
-	f, err := os.CreateTemp("", "gollama-*")
+	f, err := Scratch("")
 	if err != nil {
 		return nil, fmt.Errorf("a copy of %s: %w", path, err)
 	}
-	_ = os.Remove(f.Name()) // where an open file cannot be removed, it stays in the folder for such files
-	if _, err = io.Copy(f, in); err == nil {
+	if f.temp != "" {
+		_ = os.Remove(f.temp) // where an open file cannot be removed, the next Scratch does it
+	}
+	if _, err = io.Copy(f.File, in); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		_ = f.Close() // the copy is not used
+		f.Abort()
 		return nil, err
 	}
-	return f, nil
+	return f.File, nil
 }
 
 // input is an open file and the decoder over it.
