@@ -12,16 +12,21 @@ parts='slow faults kills fuzz race asan tokens engine vuln repeat'
 
 if [ -n "${SHORT:-}" ]; then
     fuzztime=2s faults=1 tags= mb=1 times=20
-    slow='-run MTMD|Stock|QLoRA'
+    slow='Interrupted|Stock|QLoRA' longer=
     packages='./internal/engine/... ./internal/pipeline ./internal/completion'
 else
     fuzztime=${FUZZTIME:-10m} faults=${FAULTS:-15} tags=slow,long mb=100 times=500
-    slow='-run .'
+    slow=. longer='./internal/opt/... ./internal/engine ./internal/engine/ggml ./internal/tokens'
     packages='./internal/...'
 fi
 
-# slow: the tests behind -tags slow but for those that parts of their own have.
-slow() { "$go" test -tags slow $slow -skip 'Kill|Fault' -timeout 4h ./cmd/gollama ./internal/opt/... ./internal/engine/ggml ./internal/tokens; }
+# slow: the tests in files behind -tags slow but for those that parts of their own have, and the packages with tests that the
+# tag makes longer.
+slow() {
+    names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' cmd/gollama/*_slow_test.go | grep -E "$slow" | paste -sd '|' -)
+    "$go" test -tags slow -run "^($names)\$" -skip 'Kill|Fault' -timeout 4h ./cmd/gollama || return 1
+    [ -z "$longer" ] || "$go" test -tags slow -skip 'Kill|Fault' -timeout 4h $longer
+}
 
 # faults: every job of the fault matrix: signals, full disks, little memory, many threads, closed pipes, damaged inputs.
 faults() { "$go" test -tags slow -run TestFault -timeout 12h ./cmd/gollama -args -faults "$faults"; }
@@ -36,7 +41,13 @@ fuzz() { tools/fuzz.sh "$fuzztime"; }
 race() { "$go" test -race -timeout 4h $packages; }
 
 # asan: the packages with C++ of ours under the address sanitizer. Leaks are not looked for: what lives to the end is one.
-asan() { ASAN_OPTIONS=detect_leaks=0 "$go" test -asan -timeout 4h ./internal/engine ./internal/engine/ggml; }
+asan() {
+    if ! out=$(echo 'int main(void) { return 0; }' | ${CC:-cc} -fsanitize=address -x c -o "$tmp/asan" - 2>&1 && "$tmp/asan" 2>&1); then
+        echo "no address sanitizer in ${CC:-cc}: $out"
+        return 77
+    fi
+    ASAN_OPTIONS=detect_leaks=0 "$go" test -asan -timeout 4h ./internal/engine ./internal/engine/ggml
+}
 
 # tokens: the fast tokenizer against llama.cpp's on 100 MB of hostile text for each vocabulary, and whole books.
 tokens() { GOLLAMA_HOSTILE_MB=$mb "$go" test ./internal/tokens -run 'TestVocabularies|TestPreTokenizers' -timeout 24h; }
@@ -61,6 +72,9 @@ repeat() {
     tools/peers/repeat.sh "$MODEL" "$times"
 }
 
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
 bad=0
 all=$(date +%s)
 for part in ${*:-$parts}; do
