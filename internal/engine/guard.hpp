@@ -34,6 +34,13 @@ struct gl_catch_aborts {
 // tokenizers' regular expressions and the grammar and schema parsers recurse with their input.
 void gl_on_big_stack(const std::function<void()> & f);
 
+// The size in bytes of the stack of the thread that gl_on_big_stack has made.
+size_t gl_stack_size();
+
+// Runs f on such a thread, where templates are bounded in time, memory and depth. Beyond, it throws. input is the size in bytes
+// of what f works on.
+void gl_on_budget(size_t input, const std::function<void()> & f);
+
 struct common_params_sampling;
 struct llama_vocab;
 

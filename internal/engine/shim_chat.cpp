@@ -92,12 +92,17 @@ static gl_template compile(const struct llama_model * m, const std::string & sou
     return t;
 }
 
+// A template that is nested deep is a tree that is freed from the leaves.
+void gl_chat_free(gl_chat * c) {
+    gl_on_big_stack([&] { delete c; });
+}
+
 gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const char * tools, bool builtin,
                       const char * bos, const char * eos, gl_err * err) {
     return guard(err, (gl_chat *) nullptr, [&] {
-        auto c = std::make_unique<gl_chat>();
+        std::unique_ptr<gl_chat, void (*)(gl_chat *)> c(new gl_chat, gl_chat_free);
         c->builtin = builtin;
-        gl_on_big_stack([&] {
+        gl_on_budget(strlen(source) + strlen(tools), [&] {
             if (builtin) {
                 c->main.ptr = common_chat_templates_init(m, source, bos, eos);
                 return;
@@ -110,8 +115,6 @@ gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const c
         return c.release();
     });
 }
-
-void gl_chat_free(gl_chat * c) { delete c; }
 
 int gl_chat_builtin(const char ** out, int n) { return llama_chat_builtin_templates(out, n); }
 
@@ -181,7 +184,7 @@ static json write_prompt(const common_chat_params & p) {
 char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err) {
     return guard(err, (char *) nullptr, [&] {
         std::string out;
-        gl_on_big_stack([&] {
+        gl_on_budget(strlen(input), [&] {
             auto in      = read_input(json::parse(input));
             in.use_jinja = !c->builtin;
             const auto & t = c->tools.ptr && !in.tools.empty() ? c->tools : c->main;

@@ -12,35 +12,45 @@
 
 #include <pthread.h>
 
+struct stack_job {
+    const std::function<void()> & f;
+    size_t                        size; // of the stack
+    std::exception_ptr            thrown = nullptr;
+};
+
+static thread_local size_t stack_size = 0;
+
+size_t gl_stack_size() { return stack_size; }
+
 static void * run_and_keep(void * data) {
-    auto * job = (std::pair<const std::function<void()> *, std::exception_ptr> *) data;
+    auto * job = (stack_job *) data;
+    stack_size = job->size;
     try {
-        (*job->first)();
+        job->f();
     } catch (...) {
-        job->second = std::current_exception();
+        job->thrown = std::current_exception();
     }
     return nullptr;
 }
 
 void gl_on_big_stack(const std::function<void()> & f) {
-    std::pair<const std::function<void()> *, std::exception_ptr> job(&f, nullptr);
+    stack_job      job{ f, (size_t) 1 << 30 };
     pthread_attr_t attr;
     pthread_t      thread;
     pthread_attr_init(&attr);
     // The stack is mapped, not touched, so it costs address space only. Where that is limited
     // (ulimit -v), a smaller one still serves all but hostile input.
-    int rc = -1;
-    for (size_t size = (size_t) 1 << 30; rc != 0 && size >= ((size_t) 1 << 24); size >>= 1) {
-        pthread_attr_setstacksize(&attr, size);
-        rc = pthread_create(&thread, &attr, run_and_keep, &job);
+    int rc;
+    while (pthread_attr_setstacksize(&attr, job.size), rc = pthread_create(&thread, &attr, run_and_keep, &job), rc != 0 && job.size > ((size_t) 1 << 24)) {
+        job.size >>= 1;
     }
     pthread_attr_destroy(&attr);
     if (rc != 0) {
         throw std::runtime_error(std::string("cannot start a thread: ") + strerror(rc));
     }
     pthread_join(thread, nullptr);
-    if (job.second) {
-        std::rethrow_exception(job.second);
+    if (job.thrown) {
+        std::rethrow_exception(job.thrown);
     }
 }
 

@@ -2,4 +2,4 @@
 
 package engine
 
-func init() { randomSchemas = 20000 }
+func init() { randomSchemas, templateMutants, longTurns, runSlowBombs = 20000, 20000, 500, true }
