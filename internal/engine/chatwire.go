@@ -235,6 +235,7 @@ type wireInput struct {
 	JSONSchema          string                     `json:"json_schema,omitempty"`
 	Grammar             string                     `json:"grammar,omitempty"`
 	PromptOnly          bool                       `json:"prompt_only,omitempty"`
+	ToolSchemas         map[string]json.RawMessage `json:"tool_schemas,omitempty"` // what the grammar is made of, by name
 }
 
 func (in *ChatInput) wire(promptOnly bool) (json.RawMessage, error) {
@@ -250,6 +251,12 @@ func (in *ChatInput) wire(promptOnly bool) (json.RawMessage, error) {
 		AddGenerationPrompt: in.AddGenerationPrompt, Continue: in.Continue, EnableThinking: !in.NoThinking,
 		ReasoningFormat: in.ReasoningFormat, Kwargs: in.Kwargs, Now: in.Now.Unix(), JSONSchema: schema, Grammar: in.Grammar,
 		PromptOnly: promptOnly,
+	}
+	if !promptOnly && in.ToolChoice != "none" {
+		var err error
+		if w.ToolSchemas, err = in.toolSchemas(); err != nil {
+			return nil, err
+		}
 	}
 	if in.Now.IsZero() {
 		w.Now = time.Now().Unix()

@@ -55,18 +55,9 @@ func normalizeSchema(schema string) (string, error) {
 }
 
 func normalize(schema string) (string, error) {
-	v, err := parseJSON(schema)
+	n, root, err := newNormalizer(schema, "d")
 	if err != nil {
 		return "", err
-	}
-	root, ok := v.(*jsonObject)
-	if !ok {
-		return "", errors.New("it is not an object")
-	}
-	n := &schemaNormalizer{root: root, defs: newObject(), names: map[*jsonObject]string{}, paths: map[string]string{}, prefix: "d"}
-	// The rule for a reference is named after it, that for a property by the property: they must differ.
-	for plain := ruleChars.ReplaceAllString(schema, "-"); strings.Contains(plain, "defs-"+n.prefix); {
-		n.prefix += "d"
 	}
 	out, err := n.schema(root, "#")
 	if err != nil {
@@ -83,6 +74,24 @@ func normalize(schema string) (string, error) {
 	}
 	text, err := marshal(out)
 	return string(text), err
+}
+
+// newNormalizer also returns the schema as it is read. prefix begins the names in $defs; it ends in a letter.
+func newNormalizer(schema, prefix string) (*schemaNormalizer, *jsonObject, error) {
+	v, err := parseJSON(schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	root, ok := v.(*jsonObject)
+	if !ok {
+		return nil, nil, errors.New("it is not an object")
+	}
+	n := &schemaNormalizer{root: root, defs: newObject(), names: map[*jsonObject]string{}, paths: map[string]string{}, prefix: prefix}
+	// The rule for a reference is named after it, that for a property by the property: they must differ.
+	for plain := ruleChars.ReplaceAllString(schema, "-"); strings.Contains(plain, "defs-"+n.prefix); {
+		n.prefix += prefix[len(prefix)-1:]
+	}
+	return n, root, nil
 }
 
 var ruleChars = regexp.MustCompile(`[^a-zA-Z0-9-]+`)

@@ -10,8 +10,12 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <stdexcept>
 #include <string>
+
+// Of patch 0005: the parameters that grammars and parsers are made of, by the name of the function.
+extern thread_local const std::map<std::string, common_json> * common_chat_tool_schemas;
 
 struct gl_template {
     common_chat_templates_ptr ptr;
@@ -185,7 +189,16 @@ char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err) {
     return guard(err, (char *) nullptr, [&] {
         std::string out;
         gl_on_budget(strlen(input), [&] {
-            auto in      = read_input(json::parse(input));
+            const json wire = json::parse(input);
+            std::map<std::string, json> schemas;
+            if (wire.contains("tool_schemas")) {
+                for (const auto & kv : wire.at("tool_schemas").items()) {
+                    schemas[kv.key()] = kv.value();
+                }
+            }
+            common_chat_tool_schemas = &schemas; // this thread lives as long as this function
+
+            auto in      = read_input(wire);
             in.use_jinja = !c->builtin;
             const auto & t = c->tools.ptr && !in.tools.empty() ? c->tools : c->main;
             // This leaves out the parser, whose making takes 10 to 100 times as long as the prompt.
