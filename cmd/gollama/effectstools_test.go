@@ -21,12 +21,18 @@ type effect struct{ with, without string }
 // written to standard output and messages, and what look says of the files. What differs from run to run shows nothing, and fails.
 func differences(t *testing.T, base []string, cases []effect, look func() string) {
 	t.Helper()
+	differencesOf(t, base, cases, func(args ...string) (string, string, int) { return gollama(t, args...) }, look)
+}
+
+// differencesOf is differences with another way to run the program.
+func differencesOf(t *testing.T, base []string, cases []effect, run func(args ...string) (stdout, stderr string, code int), look func() string) {
+	t.Helper()
 	see := func(flags string) string {
 		args := slices.Clone(base)
 		for _, f := range strings.Fields(flags) {
 			args = append(args, strings.ReplaceAll(f, "~", " ")) // a value with blanks
 		}
-		out, msg, code := gollama(t, args...)
+		out, msg, code := run(args...)
 		if code == 2 || code == -1 || strings.Contains(msg, "unknown flag") {
 			t.Errorf("%s: status %d: %s", flags, code, msg)
 		}

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gollama/internal/engine/ggml"
 )
@@ -77,6 +79,14 @@ func rpcCacheDir(getenv func(string) string) (string, error) {
 	return filepath.Join(dir, "llama.cpp", "rpc"), nil
 }
 
+// serverLine takes a line of what the server does. It is the program's own message, which needs no verbosity, in the form of
+// the engine's log.
+func (l *logging) serverLine(text string) {
+	if !l.quiet {
+		_ = l.log.Handler().Handle(context.Background(), slog.NewRecord(time.Now(), slog.LevelInfo, text, 0)) // it never fails
+	}
+}
+
 func rpcServer(ctx context.Context, e *env, o *options, _ []string) error {
 	if err := o.finish("rpc-server"); err != nil {
 		return err
@@ -89,7 +99,7 @@ func rpcServer(ctx context.Context, e *env, o *options, _ []string) error {
 		return err
 	}
 	defer l.close()
-	s := ggml.RPCServer{Endpoint: fmt.Sprintf("%s:%d", o.rpc.host, o.rpc.port), Threads: o.CPUParams.NThreads, Devices: o.rpc.devices, Network: true}
+	s := ggml.RPCServer{Endpoint: fmt.Sprintf("%s:%d", o.rpc.host, o.rpc.port), Threads: o.CPUParams.NThreads, Devices: o.rpc.devices, Network: true, Say: l.serverLine}
 	if s.Threads < 0 {
 		s.Threads = ggml.DefaultThreads()
 	}

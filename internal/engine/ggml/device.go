@@ -7,7 +7,10 @@ package ggml
 import "C"
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"unsafe"
 )
@@ -64,7 +67,7 @@ func addRPC(endpoint string) error {
 
 // ServeRPC serves devices until the process ends, one client at a time; it
 // returns only with an error. ggml says on file descriptor 1 what the server
-// does; that descriptor is made another name of 2, for good.
+// does; that descriptor is made a pipe to s.Say, or another name of 2, for good.
 func ServeRPC(s RPCServer) error {
 	devices, err := s.check()
 	if err != nil {
@@ -83,9 +86,31 @@ func ServeRPC(s RPCServer) error {
 		names[i] = C.CString(d)
 		defer C.free(unsafe.Pointer(names[i]))
 	}
+	said := os.Stderr
+	if s.Say != nil {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return fmt.Errorf("rpc server %q: %w", s.Endpoint, err)
+		}
+		defer func() { _ = w.Close() }() // the lines are read for as long as the process lives
+		go eachLine(r, s.Say)
+		said = w
+	}
 	var e C.gg_err
-	C.gg_rpc_serve(endpoint, cache, C.size_t(s.Threads), &names[0], C.size_t(len(devices)), &e)
+	C.gg_rpc_serve(endpoint, cache, C.size_t(s.Threads), &names[0], C.size_t(len(devices)), C.int(said.Fd()), &e)
 	return fmt.Errorf("rpc server %q: %w", s.Endpoint, shimError(&e))
+}
+
+// eachLine calls f with each line of r, a longer one than a page in parts.
+func eachLine(r io.Reader, f func(string)) {
+	br := bufio.NewReader(r)
+	for {
+		line, _, err := br.ReadLine()
+		if err != nil {
+			return
+		}
+		f(string(line))
+	}
 }
 
 // CPUFeatures lists the instruction sets that the linked CPU backend was built

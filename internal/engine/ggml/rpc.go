@@ -159,6 +159,8 @@ type RPCServer struct {
 	// Network allows an address that other machines can reach. ggml's server has no
 	// authentication and trusts what a client says.
 	Network bool
+	// Say is called with each line of what the server says that it does, on another goroutine; nil is standard error.
+	Say func(line string)
 }
 
 // check returns the names of the devices to serve.

@@ -103,7 +103,8 @@ bool gg_rpc_add(const char * endpoint, gg_err * err) {
     });
 }
 
-bool gg_rpc_serve(const char * endpoint, const char * cache_dir, size_t n_threads, const char ** devices, size_t n_devices, gg_err * err) {
+bool gg_rpc_serve(const char * endpoint, const char * cache_dir, size_t n_threads, const char ** devices, size_t n_devices, int said,
+                  gg_err * err) {
     return guard(err, false, [&] {
         std::vector<ggml_backend_dev_t> devs;
         for (size_t i = 0; i < n_devices; i++) {
@@ -115,7 +116,7 @@ bool gg_rpc_serve(const char * endpoint, const char * cache_dir, size_t n_thread
         }
         // The server says what it does on the standard output, which is for results.
         fflush(stdout);
-        dup2(STDERR_FILENO, STDOUT_FILENO);
+        dup2(said, STDOUT_FILENO);
         ggml_backend_rpc_start_server(endpoint, cache_dir, n_threads, devs.size(), devs.data());
         return fail(err, false, "the server ended; its reason is on the standard error");
     });

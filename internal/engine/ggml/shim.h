@@ -44,8 +44,8 @@ const char * gg_build_info(size_t * size);
 
 // Connects to endpoint and registers its devices.
 bool gg_rpc_add(const char * endpoint, gg_err * err);
-// Serves the CPU device; returns only on an error.
-bool gg_rpc_serve(const char * endpoint, const char * cache_dir, size_t n_threads, const char ** devices, size_t n_devices, gg_err * err);
+// Serves devices; returns only on an error. What the server says goes to the descriptor said, in place of standard output.
+bool gg_rpc_serve(const char * endpoint, const char * cache_dir, size_t n_threads, const char ** devices, size_t n_devices, int said, gg_err * err);
 
 // Rows. Each returns the bytes written, or 0.
 size_t gg_quantize(int type, const float * src, void * dst, int64_t nrows, int64_t n_per_row, const float * imatrix, gg_err * err);
