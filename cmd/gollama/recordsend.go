@@ -41,10 +41,14 @@ func (r *recordsRun) fitMemory(extra int) error {
 			free = gpu
 		}
 	}
+	taken := r.mediaBytes()
 	for _, path := range paths { // the weights come first
-		if st, err := os.Stat(path); err == nil && free > 0 {
-			free = max(free-min(free, uint64(st.Size())), 1)
+		if st, err := os.Stat(path); err == nil {
+			taken += uint64(st.Size())
 		}
+	}
+	if free > 0 {
+		free = max(free-min(free, taken), 1)
 	}
 	if !o.isSet("parallel") {
 		free /= 2 // the user asked for nothing: leave something to others
@@ -58,6 +62,16 @@ func (r *recordsRun) fitMemory(extra int) error {
 	}
 	o.NParallel = n
 	return nil
+}
+
+// mediaBytes is what media take besides the caches of texts: the projector, what waits ahead and what is kept encoded.
+func (r *recordsRun) mediaBytes() uint64 {
+	o := r.o
+	st, err := os.Stat(o.MMProj)
+	if r.mediaSettings == nil || err != nil {
+		return 0
+	}
+	return uint64(st.Size()) + completion.MaxAhead + uint64(o.mediaParams().CacheBytes)
 }
 
 // count is --dry-run: it does what can be done without the weights.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,11 +19,26 @@ type feed struct {
 	err   error         // what ended it other than io.EOF; valid once ended
 	ended bool
 	work  sync.Mutex // held while a request is prepared
+
+	size  func(*Request) int64
+	bytes atomic.Int64  // that the media of requests in ch take, by size
+	taken chan struct{} // a request was taken from ch
 }
 
-// newFeed begins to read up to depth requests ahead and prepares each.
-func newFeed(ctx context.Context, depth int, next func(context.Context) (*Request, error), prepare func(*Request)) *feed {
-	f := &feed{ch: make(chan *Request, depth), full: make(chan struct{})}
+// MaxAhead is how many bytes the media of requests that are prepared ahead may take, if they are of more than one request.
+const MaxAhead = 256 << 20
+
+// mediaBytes is what a prepared request holds of media.
+func mediaBytes(r *Request) int64 {
+	if r.Chunks == nil {
+		return 0
+	}
+	return r.Chunks.NBytes()
+}
+
+// newFeed begins to read up to depth requests ahead, fewer if by size their media take more than MaxAhead, and prepares each.
+func newFeed(ctx context.Context, depth int, next func(context.Context) (*Request, error), prepare func(*Request), size func(*Request) int64) *feed {
+	f := &feed{ch: make(chan *Request, depth), full: make(chan struct{}), size: size, taken: make(chan struct{}, 1)}
 	go func() {
 		var once sync.Once
 		full := func() { once.Do(func() { close(f.full) }) }
@@ -39,17 +55,40 @@ func newFeed(ctx context.Context, depth int, next func(context.Context) (*Reques
 			if !f.prepare(ctx, r, prepare) {
 				return
 			}
-			if len(f.ch) == depth {
+			size := f.size(r)
+			if len(f.ch) == depth || !f.room(size) {
 				full()
 			}
-			select {
-			case f.ch <- r:
-			case <-ctx.Done():
+			if !f.push(ctx, r, size) {
 				return
 			}
 		}
 	}()
 	return f
+}
+
+// room reports whether a request with media of size bytes may wait.
+func (f *feed) room(size int64) bool {
+	n := f.bytes.Load()
+	return n == 0 || n+size <= MaxAhead
+}
+
+// push lets r wait, once there is room, unless ctx ends.
+func (f *feed) push(ctx context.Context, r *Request, size int64) bool {
+	for !f.room(size) {
+		select {
+		case <-f.taken:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	f.bytes.Add(size)
+	select {
+	case f.ch <- r:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // prepare prepares r, unless ctx has ended: what that needs may be gone then.
@@ -93,6 +132,13 @@ func (f *feed) next(ctx context.Context, wait bool) (*Request, error) {
 	} else {
 		select {
 		case r, ok = <-f.ch:
+		default:
+		}
+	}
+	if r != nil {
+		f.bytes.Add(-f.size(r))
+		select {
+		case f.taken <- struct{}{}:
 		default:
 		}
 	}

@@ -198,7 +198,7 @@ func (s *Slots[C]) Run(ctx context.Context, next func(context.Context) (*Request
 	if s.Ahead > 0 {
 		ahead = s.Ahead - 1 // one more is in its hand
 	}
-	feed := newFeed(ctx, ahead, next, s.prepare)
+	feed := newFeed(ctx, ahead, next, s.prepare, mediaBytes)
 	defer feed.wait()
 	defer stop()
 	feed.start(ctx)

@@ -209,6 +209,7 @@ type MediaChunks struct {
 	Work MediaStats // that it took to embed them
 
 	ptr   unsafe.Pointer      // gl_chunks, nil if there is none
+	proj  *ProjectorInfo      // that it is for
 	embds map[int][][]float32 // by medium: the embeddings of its chunks, once they are computed
 }
 
@@ -226,6 +227,24 @@ func (c *MediaChunks) NTokens() int {
 	n := 0
 	for i := range c.List {
 		n += c.List[i].NTokens
+	}
+	return n
+}
+
+// soundBytes is what the spectrum of half a minute of sound takes, which is what a chunk has: 3000 columns of 128 floats.
+const soundBytes = 3000 * 128 * 4
+
+// NBytes returns about how many bytes the scaled images and the spectra of the prompt take until Close, rather too many.
+func (c *MediaChunks) NBytes() int64 {
+	n := int64(0)
+	for i := range c.List {
+		switch x := &c.List[i]; {
+		case c.proj == nil || x.placeholder:
+		case x.Kind == ChunkImage:
+			n += 12 * int64(max(c.proj.tile, x.NTokens*c.proj.square)) // three floats a pixel
+		case x.Kind == ChunkAudio:
+			n += soundBytes
+		}
 	}
 	return n
 }

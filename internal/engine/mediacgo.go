@@ -207,7 +207,7 @@ func (md *Media) Tokenize(parts []MediaPart, addSpecial bool) (*MediaChunks, err
 	if err := md.checkParts(parts); err != nil {
 		return nil, err
 	}
-	c := &MediaChunks{embds: map[int][][]float32{}}
+	c := &MediaChunks{embds: map[int][][]float32{}, proj: md.proj}
 	if len(parts) > 0 {
 		if err := md.tokenize(c, parts); err != nil {
 			return nil, err

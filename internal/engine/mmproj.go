@@ -20,6 +20,8 @@ type ProjectorInfo struct {
 	posRows int // rows of the table of positions that an image's columns and rows of patches index, 0 for no such table
 	patch   int // pixels that such a patch's side is
 	merge   int // patches that a token's side is
+
+	tile, square int // pixels of an image of the encoder's own size, and of a token where images are of any size
 }
 
 // ReadProjector reads the header of a projector file, and checks of it what libmtmd asserts on or takes for granted:
@@ -86,6 +88,7 @@ func (p *ProjectorInfo) take(m *modality) string {
 		p.AudioType = m.typ
 	} else {
 		p.VisionType, p.posRows, p.patch, p.merge = m.typ, m.posRows, m.patch, m.merge
+		p.tile, p.square = m.pixels()
 	}
 	return ""
 }

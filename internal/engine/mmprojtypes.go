@@ -111,3 +111,11 @@ func smartSize(w, h, align, minTokens, maxTokens int) (width, height int) {
 	}
 	return width, height
 }
+
+// pixels returns how many pixels an image has that is scaled to the encoder's own size, and how many a token takes of one that
+// keeps its shape, where the file says it or, as most do, in squares of two by two patches.
+func (m *modality) pixels() (tile, square int) {
+	side := min(m.uint("image_size"), maxSide)
+	token := min(m.uint("patch_size")*max(m.uint("spatial_merge_size"), m.uint("projector.scale_factor"), 2), maxSide)
+	return side * side, token * token
+}
