@@ -188,6 +188,10 @@ func setupLogging(e *env, who string, o *options) (*logging, error) {
 // warnings: its errors come back as error values, too, and its warnings are
 // about its own concerns.
 func (l *logging) engineLine(level, verbosity int, text string) {
+	if level == engine.LogNotice {
+		l.message("warning", text)
+		return
+	}
 	if s, ok := engineLevels[level]; ok && level <= verbosity && verbosity > 2 {
 		l.log.Log(context.Background(), s, text)
 	}

@@ -44,6 +44,13 @@ func SetLoggerLevel(h func(level int, text string), most int) {
 	C.gl_log_level(C.int(most))
 }
 
+// notice gives the logger a warning of our own.
+func notice(text string) {
+	if h := logger.Load(); h != nil {
+		(*h)(LogNotice, text)
+	}
+}
+
 //export gollamaLog
 func gollamaLog(level C.int, text *C.char, n C.int) {
 	// A panic must not unwind through C++, and there is no caller to give it to.

@@ -86,6 +86,8 @@ func SetLogger(func(level int, text string)) {}
 // SetLoggerLevel does nothing.
 func SetLoggerLevel(func(level int, text string), int) {}
 
+func notice(string) {}
+
 // LoadModel checks p and the file, and returns ErrNoCgo.
 func LoadModel(_ context.Context, p *Params) (*Model, error) {
 	if err := p.Validate(); err != nil {

@@ -31,6 +31,11 @@ const (
 	maxSchemaNodes   = 100_000
 )
 
+var (
+	errSchemaNesting = fmt.Errorf("nested too deep: more than %d levels", maxSchemaNesting)
+	errSchemaSize    = fmt.Errorf("too large: more than %d schemas", maxSchemaNodes)
+)
+
 type schemaNormalizer struct {
 	root   *jsonObject
 	defs   *jsonObject            // the $defs of the result
@@ -156,9 +161,9 @@ func (n *schemaNormalizer) enter() error {
 	n.depth++
 	switch {
 	case n.depth > maxSchemaNesting:
-		return fmt.Errorf("nested too deep: more than %d levels", maxSchemaNesting)
+		return errSchemaNesting
 	case n.nodes > maxSchemaNodes:
-		return fmt.Errorf("too large: more than %d schemas", maxSchemaNodes)
+		return errSchemaSize
 	}
 	return nil
 }

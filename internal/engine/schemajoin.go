@@ -66,7 +66,7 @@ func (n *schemaNormalizer) alternative(own *jsonObject, alt any, path string) (*
 // the schemas whose part s is.
 func (n *schemaNormalizer) flatten(s *jsonObject, path string, within []*jsonObject) (f flatSchema, err error) {
 	if n.nodes++; n.nodes > maxSchemaNodes {
-		return f, fmt.Errorf("too large: more than %d schemas", maxSchemaNodes)
+		return f, errSchemaSize
 	}
 	if slices.Contains(within, s) || len(within) > maxSchemaNesting {
 		return f, fmt.Errorf("%s: it refers to itself without anything between", path)

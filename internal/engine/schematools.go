@@ -2,27 +2,54 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 )
 
 // toolSchemas returns, by the names of the tools, the schemas for whose
 // grammars llama.cpp's are right: templates show the parameters as they are
-// given. A tool that takes none is left out.
+// given. A tool that takes none is left out. So is one whose parameters have
+// what cannot be written anew, a format or a bound in most: its grammar is
+// llama.cpp's own, which allows more, and a warning says so.
 func (in *ChatInput) toolSchemas() (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	for i, t := range in.Tools {
-		if v, err := parseJSON(string(t.Parameters)); len(t.Parameters) == 0 || err == nil && isEmpty(v) {
+		if len(t.Parameters) == 0 {
 			continue
 		}
-		// The rules for references are named after these alone: those of several tools must differ.
-		s, err := normalizeTool(string(t.Parameters), "t"+strconv.Itoa(i)+"d")
+		v, err := parseJSON(string(t.Parameters))
+		if err == nil && isEmpty(v) {
+			continue
+		}
+		if _, ok := v.(*jsonObject); err == nil && !ok {
+			err = errors.New("they are not an object")
+		}
+		if err == nil {
+			// The rules for references are named after these alone: those of several tools must differ.
+			out[t.Name], err = normalizeTool(string(t.Parameters), "t"+strconv.Itoa(i)+"d")
+			if err != nil && !errors.Is(err, errSchemaNesting) && !errors.Is(err, errSchemaSize) {
+				delete(out, t.Name)
+				warnLoose(t.Name, err)
+				continue
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("tool %q: parameters: %w", t.Name, err)
 		}
-		out[t.Name] = s
 	}
 	return out, nil
+}
+
+// looseTools are the tools that were warned of: thousands of records may have the same.
+var looseTools sync.Map
+
+func warnLoose(tool string, err error) {
+	text := fmt.Sprintf("tool %q: a call may have arguments that are not valid: %v", tool, err)
+	if _, given := looseTools.LoadOrStore(text, nil); !given {
+		notice(text)
+	}
 }
 
 // isEmpty reports whether v is what llama.cpp takes for no parameters.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,7 +76,7 @@ func TestToolSchemas(t *testing.T) {
 		{map[string]string{
 			"f": `{"properties":{"x":{"$ref":"#/$defs/a"}},"required":["x"],"$defs":{"a":{"type":"null"}}}`,
 			"g": `{"properties":{"x":{"$ref":"#/$defs/a"}},"required":["x"],"$defs":{"a":{"type":"boolean"}}}`}, ""},
-		{map[string]string{"f": `{"properties":{"a":{"not":{}}}}`}, `tool "f": parameters: #/properties/a: the keyword "not" cannot be expressed here by a grammar`},
+		{map[string]string{"f": `[1]`}, `tool "f": parameters: they are not an object`},
 		{map[string]string{"f": nestedArrays(5000)}, "nested too deep"},
 	}
 	for _, tt := range tests {
@@ -111,6 +112,30 @@ func TestToolSchemas(t *testing.T) {
 	}
 	check()
 	t.Logf("%d schemas, %d refused", all, n)
+}
+
+// TestLooseTools: a tool with a bound that no grammar can express has llama.cpp's grammar, and one warning.
+func TestLooseTools(t *testing.T) {
+	var lines []string
+	SetLogger(func(level int, text string) {
+		if level == LogNotice {
+			lines = append(lines, text)
+		}
+	})
+	defer SetLogger(nil)
+	ct := openTemplate(t, nil, pinnedTemplates(t)["Qwen-Qwen2.5-7B-Instruct"])
+	in := &ChatInput{Messages: []ChatMessage{user("a")}, AddGenerationPrompt: true, Tools: []ChatTool{
+		{Name: "loose", Parameters: json.RawMessage(`{"type":"object","properties":{"x":{"type":"number","minimum":0.5},"url":{"type":"string","format":"uri"}}}`)},
+		{Name: "right", Parameters: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer","minimum":100}}}`)}}}
+	for range 2 {
+		if p, err := ct.Apply(in); err != nil || !strings.Contains(p.Grammar, "loose") || !strings.Contains(p.Grammar, "1-9") {
+			t.Fatalf("%+v, %v", p, err)
+		}
+	}
+	want := []string{`tool "loose": a call may have arguments that are not valid: #/properties/x: the keyword "minimum" cannot be expressed here by a grammar`}
+	if !slices.Equal(lines, want) {
+		t.Errorf("warnings: %q, want %q", lines, want)
+	}
 }
 
 // TestToolsShown: a template is shown the parameters as they are given.

@@ -145,4 +145,6 @@ const (
 	LogInfo  = 3
 	LogTrace = 4
 	LogDebug = 5
+
+	LogNotice = 0 // a warning of this package's own, for whoever runs the program
 )
