@@ -156,11 +156,10 @@ func withoutCall(err error) string {
 	if !errors.As(err, &pe) {
 		return text
 	}
-	cause := pe.Err.Error()
-	if errors.Is(pe, fs.ErrNotExist) {
+	cause, path := pe.Err.Error(), pe.Path+": "
+	if errors.Is(pe, fs.ErrNotExist) && pe.Op != "create" { // then it is the folder that is missing
 		cause = "no such file"
 	}
-	path := pe.Path + ": "
 	text = strings.Replace(text, pe.Error(), path+cause, 1)
 	return strings.Replace(text, path+path, path, 1)
 }

@@ -157,6 +157,10 @@ func (o *File) createNamed() error {
 			continue
 		}
 		if err != nil {
+			var pe *fs.PathError
+			if errors.As(err, &pe) {
+				pe.Op, pe.Path = "create", o.path // nobody knows the temporary
+			}
 			return err
 		}
 		if held, err := Lock(f); err == nil && (!held || !hasName(f, f.Name())) {
