@@ -3,8 +3,6 @@
 package engine
 
 import (
-	"fmt"
-	"os"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -16,27 +14,14 @@ func TestContextMemory(t *testing.T) {
 	p := testParams(needStory(t))
 	p.NCtx = 400_000
 	m := openModel(t, p)
-	before := residentMiB(t)
+	debug.FreeOSMemory()
+	before := resident(t)
 	c := openContext(t, m, p)
 	if got := generate(t, c, &p.Sampling, "Once upon a time", 20); !strings.HasPrefix(got, ", there was a little girl named Lily") {
 		t.Errorf("the text is %q", got)
 	}
-	if after := residentMiB(t); after > before+100 {
-		t.Errorf("a context of %d tokens, 24 of them used, takes %d MiB", c.NCtx(), after-before)
-	}
-}
-
-func residentMiB(t *testing.T) int {
-	t.Helper()
 	debug.FreeOSMemory()
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
+	if after := resident(t); after > before+100<<20 {
+		t.Errorf("a context of %d tokens, 24 of them used, takes %d MiB", c.NCtx(), (after-before)>>20)
 	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
-	var kib int
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		t.Fatal(err)
-	}
-	return kib / 1024
 }
