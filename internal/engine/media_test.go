@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,12 @@ import (
 	_ "image/png"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"gollama/internal/engine/ggml"
 )
 
 const mtmdFixtures = "../../../shared/fixtures/mtmd"
@@ -282,6 +286,72 @@ func TestMediaExtremes(t *testing.T) {
 	}
 	if _, err := NewAudioBitmap(make([]float32, 1)); err == nil {
 		t.Error("a sound of one sample is taken")
+	}
+}
+
+// freeNaNs leaves memory full of NaN to the allocations that follow on this thread.
+func freeNaNs(t *testing.T) {
+	t.Helper()
+	s, err := ggml.NewSched(ggml.SchedConfig{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	nan := bytes.Repeat([]byte{0xff}, 30<<20)
+	for _, size := range []int{len(nan), 1 << 20} { // after a large one is freed, the small ones are no mappings of their own
+		var list []*ggml.Context
+		for range len(nan) / size {
+			c, err := ggml.NewContext(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, c)
+			x, err := c.NewTensor(ggml.TypeF32, size/4)
+			if err == nil {
+				err = s.AllocTensors(c, "CPU")
+			}
+			if err == nil {
+				err = x.Set(nan[:size])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range list {
+			c.Close()
+		}
+	}
+}
+
+// TestMediaDirtyMemory: embeddings do not depend on what was in the memory before. Pixtral's encoder multiplied it by zero.
+func TestMediaDirtyMemory(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	media := map[string]string{"mmproj-qwen2a": "a-0200.wav", "mmproj-gemma4ua": "a-0200.wav"}
+	for _, name := range []string{"mmproj-mlp", "nano-vision-llava16", "mmproj-internvl", "mmproj-gemma3", "mmproj-gemma4uv", "mmproj-pixtral", "mmproj-qwen2vl"} {
+		media[name] = testJPEG
+	}
+	for name, file := range media {
+		var list [][]float32
+		for _, dirty := range []bool{false, true} {
+			if dirty {
+				freeNaNs(t)
+			}
+			md := openMedia(t, name, func(mp *MediaParams) { mp.Warmup = false })
+			c, err := md.Tokenize(look(medium(t, md, file)), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			embds, err := md.Embed(t.Context(), nil, c, slices.IndexFunc(c.List, func(x MediaChunk) bool { return x.Kind != ChunkText }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, embds)
+			_, _ = c.Close(), md.Close()
+		}
+		if i := slices.IndexFunc(list[1], func(x float32) bool { return x != x }); i >= 0 || !slices.Equal(list[0], list[1]) {
+			t.Errorf("%s: in memory that held NaN the embeddings differ, NaN at %d", name, i)
+		}
 	}
 }
 
