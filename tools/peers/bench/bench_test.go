@@ -61,18 +61,19 @@ func TestRows(t *testing.T) {
 	rows := example().rows()
 	for i, want := range []struct {
 		ratio  span
+		best   float64
 		cpu    float64
 		met    string
 		rounds int
 	}{
-		{span{4, 1.5, 5}, 4, "yes", 3},
-		{span{0.6, 0.5, 0.75}, 0, "no", 3},
-		{span{1.5, 1, 2}, 0, "", 2},
-		{span{}, 0, "not measured", 0},
+		{span{4, 1.5, 5}, 3, 4, "yes", 3},
+		{span{0.6, 0.5, 0.75}, 0.75, 0, "no", 3},
+		{span{1.5, 1, 2}, 1, 0, "", 2},
+		{span{}, 0, 0, "not measured", 0},
 	} {
 		r := rows[i]
-		if r.ratio != want.ratio || r.cpu != want.cpu || r.met() != want.met || r.rounds != want.rounds {
-			t.Errorf("%s: got %v, cpu %v, %q of %d rounds; want %+v", r.What, r.ratio, r.cpu, r.met(), r.rounds, want)
+		if r.ratio != want.ratio || r.best != want.best || r.cpu != want.cpu || r.met() != want.met || r.rounds != want.rounds {
+			t.Errorf("%s: got %v, best %v, cpu %v, %q of %d rounds; want %+v", r.What, r.ratio, r.best, r.cpu, r.met(), r.rounds, want)
 		}
 	}
 	if yes, of := met(rows); yes != 1 || of != 3 {
@@ -139,7 +140,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("the table is\n%s", s)
 	}
 	s := markdown(list, rows)
-	for _, line := range []string{"### group\n", "| case | time | 2.00 s | peer 5.00 s | 4.00 [1.500, 5.00], cpu 4.00 | ≥ 2 | yes |", "| ≤ 0.5 | no |", "- `group/case`: an example"} {
+	for _, line := range []string{"### group\n", "| case | time | 2.00 s | peer 5.00 s | 4.00 [1.500, 5.00], best 3.00, cpu 4.00 | ≥ 2 | yes |", "| ≤ 0.5 | no |", "- `group/case`: an example"} {
 		if !strings.Contains(s, line) {
 			t.Errorf("no %q in\n%s", line, s)
 		}

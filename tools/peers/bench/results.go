@@ -86,7 +86,7 @@ func (s *settings) show(list []*result) error {
 }
 
 // columns are the heads of the table.
-var columns = []string{"case", "what", "gollama", "peer", "", "ratio", "least", "most", "by cpu time", "wanted", "met"}
+var columns = []string{"case", "what", "gollama", "peer", "", "ratio", "least", "most", "of the best", "by cpu time", "wanted", "met"}
 
 // cells returns what the table shows of a row.
 func (r row) cells() []string {
@@ -99,7 +99,7 @@ func (r row) cells() []string {
 		sign = fmt.Sprintf(">= %g", r.Want)
 	}
 	return []string{r.Name, r.What, figure(r.ours, r.Unit), figure(r.peer, r.Unit), r.Against, ratio(r.ratio.median), ratio(r.ratio.min),
-		ratio(r.ratio.max), ratio(r.cpu), sign, r.met()}
+		ratio(r.ratio.max), ratio(r.best), ratio(r.cpu), sign, r.met()}
 }
 
 func figure(v float64, unit string) string {
@@ -180,13 +180,13 @@ func markdown(list []*result, rows []row) string {
 		c := r.cells()
 		spread := c[5]
 		if r.rounds > 1 {
-			spread += fmt.Sprintf(" [%s, %s]", c[6], c[7])
+			spread += fmt.Sprintf(" [%s, %s], best %s", c[6], c[7], c[8])
 		}
 		if r.cpu != 0 {
-			spread += ", cpu " + c[8]
+			spread += ", cpu " + c[9]
 		}
-		want := strings.NewReplacer("<=", "≤", ">=", "≥").Replace(c[9])
-		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s |\n", strings.TrimPrefix(r.Name, g+"/"), c[1], c[2], c[4], c[3], spread, want, c[10])
+		want := strings.NewReplacer("<=", "≤", ">=", "≥").Replace(c[10])
+		fmt.Fprintf(&b, "| %s | %s | %s | %s %s | %s | %s | %s |\n", strings.TrimPrefix(r.Name, g+"/"), c[1], c[2], c[4], c[3], spread, want, c[11])
 	}
 	b.WriteString("\nWhat was run:\n\n")
 	for _, r := range list {

@@ -23,6 +23,7 @@ type row struct {
 	Name, About string
 	ours, peer  float64 // medians
 	ratio       span    // of the pairs of a round
+	best        float64 // of each side's best run: others on the machine only ever make a run slower
 	cpu         float64 // median ratio of processor time, of the kind of the row; 0 where it says nothing
 	rounds      int
 	quick       bool
@@ -44,10 +45,22 @@ func (r *result) rows() []row {
 				cpus = append(cpus, m.ratio(a[cpu], b[cpu]))
 			}
 		}
-		list = append(list, row{measure: m, Name: r.Name, About: r.About, ours: spanOf(us).median, peer: spanOf(peer).median,
-			ratio: spanOf(ratios), cpu: spanOf(cpus).median, rounds: len(ratios), quick: r.Quick})
+		x := row{measure: m, Name: r.Name, About: r.About, ours: spanOf(us).median, peer: spanOf(peer).median,
+			ratio: spanOf(ratios), cpu: spanOf(cpus).median, rounds: len(ratios), quick: r.Quick}
+		if x.rounds > 0 {
+			x.best = m.ratio(m.best(us), m.best(peer))
+		}
+		list = append(list, x)
 	}
 	return list
+}
+
+// best returns the best of the values of some runs.
+func (m measure) best(v []float64) float64 {
+	if m.Kind == speed {
+		return slices.Max(v)
+	}
+	return slices.Min(v)
 }
 
 func (m measure) ratio(ours, peer float64) float64 {
