@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -48,7 +49,7 @@ type tuning struct {
 
 	base       *gguf.File
 	baseHash   string
-	vocab      *engine.Model // only the vocabulary
+	vocab      *engine.Model // only the vocabulary; closed once the examples are made
 	train, val *data.Dataset
 	dataHash   string
 	model      *graph.Model
@@ -174,11 +175,7 @@ func checkTuneOutputs(o *options) error {
 }
 
 func (t *tuning) close() error {
-	err := t.model.Close()
-	err = errors.Join(err, t.run.Close())
-	if t.vocab != nil {
-		err = errors.Join(err, t.vocab.Close())
-	}
+	err := errors.Join(t.model.Close(), t.run.Close(), t.vocab.Close())
 	_ = t.base.Close() // only read from
 	t.temp.Abort()
 	return err
@@ -212,7 +209,10 @@ func (t *tuning) open(ctx context.Context) error {
 	if t.vocab, err = engine.LoadModel(ctx, &p); err != nil {
 		return err
 	}
-	return t.openData(ctx)
+	// The examples are numbers now: what wrote them takes more memory than the head of a small model.
+	err = errors.Join(t.openData(ctx), t.vocab.Close())
+	debug.FreeOSMemory()
+	return err
 }
 
 // checkWritable finds out now what would be lost after hours.

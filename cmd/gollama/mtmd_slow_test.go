@@ -57,7 +57,7 @@ func TestMTMDRepeat(t *testing.T) {
 	}
 }
 
-// maxRSS runs mtmd and returns the most memory that it had, KiB.
+// maxRSS runs the program and returns the most memory that it had, KiB.
 func maxRSS(t *testing.T, args ...string) int64 {
 	t.Helper()
 	self, err := os.Executable()

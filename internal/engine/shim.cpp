@@ -18,6 +18,9 @@
 #include <string>
 #include <vector>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <unistd.h>
 
 // ---- process ----
@@ -300,7 +303,13 @@ struct llama_model * gl_model_load(const gl_model_params * p, gl_ctx_params * cp
     });
 }
 
-void gl_model_free(struct llama_model * m) { llama_model_free(m); }
+// A vocabulary is hundreds of thousands of small pieces, which glibc would keep for itself.
+void gl_model_free(struct llama_model * m) {
+    llama_model_free(m);
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 bool gl_have_gpu(void) {
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU) || ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_IGPU);
