@@ -329,7 +329,7 @@ func (w *Writer) WriteTensor(name string, r io.Reader) error {
 }
 
 // Close completes the file or files: they are on disk under their names when it returns nil. An error, also that a
-// tensor is missing, leaves none of them, unless several shards were written and renaming one of them failed.
+// tensor is missing, leaves none of them, unless several shards were written and renaming one of them failed: then the first is absent.
 func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
@@ -346,14 +346,8 @@ func (w *Writer) Close() error {
 	if err := w.bw.Flush(); err != nil {
 		return w.fail(err)
 	}
-	for _, out := range w.outs {
-		if err := out.Finish(); err != nil {
-			return w.fail(err)
-		}
-	}
-	// The first shard last: who finds it finds the others.
-	for _, out := range slices.Backward(w.outs) {
-		if err := out.Commit(); err != nil {
+	if len(w.outs) > 0 { // none to an io.Writer
+		if err := pipeline.CommitAll(w.outs[0], w.outs[1:]...); err != nil {
 			return w.fail(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package lora
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"math/rand/v2"
@@ -160,7 +161,7 @@ func TestPEFTMeaning(t *testing.T) {
 		return safeEntry{"base_model.model." + name, shape, func() ([]float32, error) { return x, nil }}
 	}
 	q, k := "model.layers.3.self_attn.q_proj.", "model.layers.3.self_attn.k_proj."
-	err := writeSafetensors(filepath.Join(dir, peftDataFile), []safeEntry{
+	err := saveSafetensors(filepath.Join(dir, peftDataFile), []safeEntry{
 		entry(q+"lora_A.weight", random(6, rank*in, 1), rank, in), entry(q+"lora_B.weight", bq, heads*headSize, rank),
 		entry(k+"lora_A.default.weight", random(7, rank*in, 1), rank, in), entry(k+"lora_B.default.weight", bk, kvHeads*headSize, rank),
 		entry("model.embed_tokens.lora_embedding_A", embA, rank, 50), entry("model.embed_tokens.lora_embedding_B", embB, in, rank),
@@ -242,7 +243,7 @@ func TestPEFTExperts(t *testing.T) {
 			safeEntry{name + "lora_A.weight", []uint64{4, 32}, func() ([]float32, error) { return random(e, 128, 1), nil }},
 			safeEntry{name + "lora_B.weight", []uint64{16, 4}, func() ([]float32, error) { return b, nil }})
 	}
-	if err := writeSafetensors(filepath.Join(dir, peftDataFile), entries); err != nil {
+	if err := saveSafetensors(filepath.Join(dir, peftDataFile), entries); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, peftConfigFile), []byte(`{"peft_type":"LORA","r":4,"lora_alpha":8}`), 0o666); err != nil {
@@ -292,7 +293,7 @@ func TestPEFTErrors(t *testing.T) {
 			}
 			if tt.tensor != "" {
 				old := sampleEntries(a)
-				if err := writeSafetensors(filepath.Join(dir, peftDataFile), append(old, safeEntry{tt.tensor, []uint64{4, 32}, func() ([]float32, error) { return random(1, 128, 1), nil }})); err != nil {
+				if err := saveSafetensors(filepath.Join(dir, peftDataFile), append(old, safeEntry{tt.tensor, []uint64{4, 32}, func() ([]float32, error) { return random(1, 128, 1), nil }})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -360,9 +361,18 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
+// saveSafetensors writes the file at path.
+func saveSafetensors(path string, entries []safeEntry) error {
+	var b bytes.Buffer
+	if err := writeSafetensors(&b, path, entries); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o666)
+}
+
 func FuzzSafetensors(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "a.safetensors")
-	if err := writeSafetensors(path, sampleEntries(&Adapter{Tensors: []Tensor{pair(1, "blk.0.attn_q.weight", 4, 32, 32)}})); err != nil {
+	if err := saveSafetensors(path, sampleEntries(&Adapter{Tensors: []Tensor{pair(1, "blk.0.attn_q.weight", 4, 32, 32)}})); err != nil {
 		f.Fatal(err)
 	}
 	text, err := os.ReadFile(path)

@@ -12,8 +12,8 @@ import (
 )
 
 // WritePEFT writes a as PEFT has it: adapter_config.json and adapter_model.safetensors (float32) in folder dir, which
-// is made if it is not there. Each file appears when it is whole, the data first. Architectures and tensors that have
-// no name in PEFT are errors, as are experts.
+// is made if it is not there. Each file appears when it is whole, the data first, and an old config goes before that
+// ([pipeline.CommitAll]). Architectures and tensors that have no name in PEFT are errors, as are experts.
 func WritePEFT(dir string, a *Adapter) error {
 	arch, err := peftArchOf(a.Arch)
 	if err != nil {
@@ -35,18 +35,23 @@ func WritePEFT(dir string, a *Adapter) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := writeSafetensors(filepath.Join(dir, peftDataFile), p.entries); err != nil {
-		return err
-	}
-	out, err := pipeline.CreateAtomic(filepath.Join(dir, peftConfigFile))
+	data, err := pipeline.CreateAtomic(filepath.Join(dir, peftDataFile))
 	if err != nil {
 		return err
 	}
-	defer out.Abort()
-	if _, err := out.Write(config); err != nil {
+	defer data.Abort()
+	if err := writeSafetensors(data, filepath.Join(dir, peftDataFile), p.entries); err != nil {
 		return err
 	}
-	return out.Commit()
+	head, err := pipeline.CreateAtomic(filepath.Join(dir, peftConfigFile))
+	if err != nil {
+		return err
+	}
+	defer head.Abort()
+	if _, err := head.Write(config); err != nil {
+		return err
+	}
+	return pipeline.CommitAll(head, data)
 }
 
 type peftWriter struct {

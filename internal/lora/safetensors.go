@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"gollama/internal/engine/ggml"
-	"gollama/internal/pipeline"
 )
 
 // maxSafetensorsHeader is the limit of the reference implementation (safetensors, MAX_HEADER_SIZE).
@@ -171,9 +170,9 @@ type safeEntry struct {
 	read  func() ([]float32, error)
 }
 
-// writeSafetensors writes the file at path, whole or not at all. Tensors are in the order given; the header is padded
+// writeSafetensors writes the file to out, which errors call path. Tensors are in the order given; the header is padded
 // with blanks so that the data begins at a multiple of 8, as the reference implementation does.
-func writeSafetensors(path string, entries []safeEntry) error {
+func writeSafetensors(out io.Writer, path string, entries []safeEntry) error {
 	type info struct {
 		Dtype   string    `json:"dtype"`
 		Shape   []uint64  `json:"shape"`
@@ -201,11 +200,6 @@ func writeSafetensors(path string, entries []safeEntry) error {
 	for len(text)%8 != 0 {
 		text = append(text, ' ')
 	}
-	out, err := pipeline.CreateAtomic(path)
-	if err != nil {
-		return err
-	}
-	defer out.Abort()
 	if _, err := out.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)); err != nil {
 		return err
 	}
@@ -221,5 +215,5 @@ func writeSafetensors(path string, entries []safeEntry) error {
 			return err
 		}
 	}
-	return out.Commit()
+	return nil
 }

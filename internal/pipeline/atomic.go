@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // ErrNotRegular is the cause of refusing to replace a directory, device, pipe or socket.
@@ -207,6 +208,33 @@ func (o *File) Commit() error {
 	if dir, err := os.Open(filepath.Dir(o.path)); err == nil {
 		_ = dir.Sync()
 		_ = dir.Close()
+	}
+	return nil
+}
+
+// CommitAll gives files that belong together their names, when all of them are on disk. Readers begin with head: an old
+// one is taken away before the others replace theirs, and the new one comes last. So a process that dies in between leaves
+// the old files, the new ones, or files without a head, which readers refuse; never a mix that can be read. On an error
+// before the first name, all old files are untouched.
+func CommitAll(head *File, rest ...*File) error {
+	if len(rest) == 0 {
+		return head.Commit()
+	}
+	files := append(slices.Clip(rest), head)
+	for _, f := range files {
+		if err := f.Finish(); err != nil {
+			return err
+		}
+	}
+	if st, err := os.Lstat(head.path); err == nil && st.Mode().IsRegular() { // what became a folder, rename refuses
+		if err := os.Remove(head.path); err != nil {
+			return err
+		}
+	}
+	for _, f := range files {
+		if err := f.Commit(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

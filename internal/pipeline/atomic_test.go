@@ -254,6 +254,57 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
+// TestCommitAll: files get their names together, or, if one cannot be finished, none does.
+func TestCommitAll(t *testing.T) {
+	both(t, func(t *testing.T, create func(string) (*File, error)) {
+		dir := t.TempDir()
+		names := []string{"head", "a", "b"}
+		begin := func(text string) (files []*File) {
+			for _, name := range names {
+				f, err := create(filepath.Join(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(f.Abort)
+				if _, err := io.WriteString(f, text); err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, f)
+			}
+			return files
+		}
+		check := func(want string) {
+			t.Helper()
+			if got := folder(t, dir); got != "a b head" {
+				t.Errorf("folder has %q", got)
+			}
+			for _, name := range names {
+				if got := read(t, filepath.Join(dir, name)); got != want {
+					t.Errorf("%s: got %q, want %q", name, got, want)
+				}
+			}
+		}
+		for _, text := range []string{"one", "two"} {
+			f := begin(text)
+			if err := CommitAll(f[0], f[1:]...); err != nil {
+				t.Fatal(err)
+			}
+			check(text)
+		}
+		for i := range names { // a file that does not get to disk
+			f := begin("three")
+			_ = f[i].File.Close()
+			if err := CommitAll(f[0], f[1:]...); err == nil {
+				t.Errorf("%s closed: CommitAll succeeds", names[i])
+			}
+			for _, f := range f {
+				f.Abort()
+			}
+			check("two")
+		}
+	})
+}
+
 // TestFullDisk writes to a device that is always full.
 func TestFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)

@@ -115,8 +115,8 @@ func (w *Writer) Add(ids []Token, nBytes int) error {
 }
 
 // Commit gives the three files their names. On an error none of them is left
-// half written; the manifest comes last, so that it never speaks of data that
-// is not there.
+// half written; an old manifest goes first and the new one comes last, so that
+// none ever speaks of data that is not there ([pipeline.CommitAll]).
 func (w *Writer) Commit() error {
 	defer w.Abort()
 	for i, b := range w.bufs {
@@ -137,17 +137,7 @@ func (w *Writer) Commit() error {
 	if _, err := w.json.Write(append(text, '\n')); err != nil {
 		return err
 	}
-	for _, f := range []*pipeline.File{w.ids, w.idx, w.json} {
-		if err := f.Finish(); err != nil {
-			return err
-		}
-	}
-	for _, f := range []*pipeline.File{w.ids, w.idx, w.json} {
-		if err := f.Commit(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return pipeline.CommitAll(w.json, w.ids, w.idx)
 }
 
 // Abort drops what is not committed.
