@@ -115,8 +115,8 @@ func (w *Writer) Add(ids []Token, nBytes int) error {
 }
 
 // Commit gives the three files their names. On an error none of them is left
-// half written; an old manifest goes first and the new one comes last, so that
-// none ever speaks of data that is not there ([pipeline.CommitAll]).
+// half written; F itself comes last, and an old one goes first, so that who
+// finds it finds the index and the manifest of the same run ([pipeline.CommitAll]).
 func (w *Writer) Commit() error {
 	defer w.Abort()
 	for i, b := range w.bufs {
@@ -137,7 +137,7 @@ func (w *Writer) Commit() error {
 	if _, err := w.json.Write(append(text, '\n')); err != nil {
 		return err
 	}
-	return pipeline.CommitAll(w.json, w.ids, w.idx)
+	return pipeline.CommitAll(w.ids, w.idx, w.json)
 }
 
 // Abort drops what is not committed.
