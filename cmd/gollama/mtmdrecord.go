@@ -34,8 +34,33 @@ func badMedia(field, format string, args ...any) error {
 // takeMedia takes the media out of a record: what is left is one that completion.Requests knows. Of messages it leaves a part
 // "media_marker" with the given text in place of each.
 func takeMedia(rec *pipeline.Record, marker string) (*pipeline.Record, []mediaRef, error) {
+	fields, refs, err := membersMedia(rec.Fields, marker)
+	if err != nil {
+		return nil, nil, err
+	}
+	rest := *rec
+	rest.Fields = fields
+	if body, ok := fields["body"]; ok { // OpenAI's batch form, which has no second body in it
+		members, err := pipeline.Members(body)
+		if err != nil {
+			return nil, nil, badMedia("body", "%s", err)
+		}
+		inner, list, err := membersMedia(members, marker)
+		if err != nil {
+			return nil, nil, err
+		}
+		if fields["body"], err = json.Marshal(inner); err != nil {
+			return nil, nil, err
+		}
+		refs = append(refs, list...)
+	}
+	return &rest, refs, nil
+}
+
+// membersMedia takes the media out of members, which it leaves as they are.
+func membersMedia(members map[string]json.RawMessage, marker string) (map[string]json.RawMessage, []mediaRef, error) {
 	var refs []mediaRef
-	fields := maps.Clone(rec.Fields)
+	fields := maps.Clone(members)
 	for _, name := range mediaFields {
 		raw, ok := fields[name]
 		if !ok {
@@ -48,25 +73,9 @@ func takeMedia(rec *pipeline.Record, marker string) (*pipeline.Record, []mediaRe
 		}
 		refs = append(refs, list...)
 	}
-	rest := *rec
-	rest.Fields = fields
-	if body, ok := fields["body"]; ok { // OpenAI's batch form
-		members, err := pipeline.Members(body)
-		if err != nil {
-			return nil, nil, badMedia("body", "%s", err)
-		}
-		inner, list, err := takeMedia(&pipeline.Record{Fields: members}, marker)
-		if err != nil {
-			return nil, nil, err
-		}
-		if fields["body"], err = json.Marshal(inner.Fields); err != nil {
-			return nil, nil, err
-		}
-		return &rest, append(refs, list...), nil
-	}
 	raw, ok := fields["messages"]
 	if !ok || string(raw) == "null" {
-		return &rest, refs, nil
+		return fields, refs, nil
 	}
 	if len(refs) > 0 {
 		return nil, nil, badMedia("media", "there are messages, too: put each into the content of its message")
@@ -76,7 +85,7 @@ func takeMedia(rec *pipeline.Record, marker string) (*pipeline.Record, []mediaRe
 		return nil, nil, err
 	}
 	fields["messages"] = messages
-	return &rest, refs, nil
+	return fields, refs, nil
 }
 
 // fieldMedia reads a string, or an array of them.
@@ -102,6 +111,9 @@ func fieldMedia(name string, raw json.RawMessage) ([]mediaRef, error) {
 			b, err := base64.StdEncoding.DecodeString(text)
 			if err != nil {
 				return nil, badMedia(name, "%s", err)
+			}
+			if len(b) == 0 {
+				return nil, badMedia(name, "the name is empty")
 			}
 			ref = mediaRef{path: string(b), name: string(b)}
 		} else if ref, err = parseRef(text); err != nil {

@@ -27,6 +27,8 @@ func TestTakeMedia(t *testing.T) {
 		{`{"images":["a.png","file:///tmp/b%20c.png"],"audio":null}`, []mediaRef{{path: "a.png", name: "a.png"}, {path: "/tmp/b c.png", name: "/tmp/b c.png"}}, `{}`, ""},
 		{`{"image":"data:image/png;base64,` + png + `"}`, []mediaRef{{name: "data:image/png;base64", data: []byte("\x89PNG\r\n\x1a\n")}}, `{}`, ""},
 		{`{"path_base64":"/2E="}`, []mediaRef{{path: "\xffa", name: "\xffa"}}, `{}`, ""},
+		{`{"path_base64":""}`, nil, "", "path_base64: the name is empty"},
+		{`{"body":{"image":"a.png","body":{"image":"b.png"}}}`, []mediaRef{{path: "a.png", name: "a.png"}}, `{"body":{"body":{"image":"b.png"}}}`, ""},
 		{`{"media":"http://x/y.png"}`, nil, "", "media: http://x/y.png: gollama downloads nothing, give a file or a data: URL"},
 		{`{"media":["a",7]}`, nil, "", "media: want a string, got a number"},
 		{`{"media":""}`, nil, "", "media: the name is empty"},
@@ -73,7 +75,7 @@ func TestTakeMedia(t *testing.T) {
 // FuzzTakeMedia: no line of records ends in a panic, and what is left has no media.
 func FuzzTakeMedia(f *testing.F) {
 	for _, s := range []string{`{"media":"a"}`, `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:x;base64,AA"}}]}]}`,
-		`{"messages":[{"content":[{"type":"input_audio","input_audio":{"data":"AA=="}}]}]}`, `{"images":["file:///a",null]}`, `{"messages":null,"path_base64":"/w=="}`} {
+		`{"messages":[{"content":[{"type":"input_audio","input_audio":{"data":"AA=="}}]}]}`, `{"images":["file:///a",null]}`, `{"body":{"body":{"image":"a"}}}`, `{"path_base64":""}`, `{"messages":null,"path_base64":"/w=="}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
