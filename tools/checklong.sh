@@ -12,11 +12,11 @@ parts='slow faults kills fuzz race asan tokens engine vuln repeat'
 
 if [ -n "${SHORT:-}" ]; then
     fuzztime=2s faults=1 tags= mb=1 times=20
-    slow='Interrupted|Stock|QLoRA' longer=
+    slow='Interrupted|Stock|QLoRA' longer= slowasan=TemplateBombs
     packages='./internal/engine/... ./internal/pipeline ./internal/completion'
 else
     fuzztime=${FUZZTIME:-10m} faults=${FAULTS:-15} tags=slow,long mb=100 times=500
-    slow=. longer='./internal/opt/... ./internal/engine ./internal/engine/ggml ./internal/tokens'
+    slow=. slowasan='^$' longer='./internal/opt/... ./internal/engine ./internal/engine/ggml ./internal/tokens'
     packages='./internal/...'
 fi
 
@@ -46,7 +46,7 @@ asan() {
         echo "no address sanitizer in ${CC:-cc}: $out"
         return 77
     fi
-    ASAN_OPTIONS=detect_leaks=0 "$go" test -asan -timeout 4h ./internal/engine ./internal/engine/ggml
+    ASAN_OPTIONS=detect_leaks=0 "$go" test -asan -skip "$slowasan" -timeout 4h ./internal/engine ./internal/engine/ggml
 }
 
 # tokens: the fast tokenizer against llama.cpp's on 100 MB of hostile text for each vocabulary, and whole books.

@@ -151,7 +151,7 @@ func TestTemplateBombs(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	t.Logf("the slowest took %.1f s, the most memory was %d MiB", slowest.Seconds(), memoryPeak(t)>>20)
-	if peak := memoryPeak(t); peak > 1<<30 {
+	if peak := memoryPeak(t); peak > 1<<30 && !asan {
 		t.Errorf("%d MiB of memory, want at most 1024", peak>>20)
 	}
 }
@@ -187,7 +187,7 @@ func TestTemplateCycles(t *testing.T) {
 		for range 30 {
 			_, _ = renderOnce(text+source, in) // each of dozens of passes would leave a text or more
 		}
-		if grown := memoryPeak(t) - before; grown > 64<<20 {
+		if grown := memoryPeak(t) - before; grown > 64<<20 && !asan {
 			t.Errorf("%s: %d MiB are left", source, grown>>20)
 		}
 	}
@@ -211,8 +211,8 @@ func FuzzChatTemplate(f *testing.F) {
 	for _, source := range pinnedTemplates(f) {
 		f.Add(source)
 	}
-	for _, source := range bombs {
-		if len(source) < 1000 {
+	for name, source := range bombs {
+		if len(source) < 1000 && !slices.Contains(slowBombs, name) {
 			f.Add(source)
 		}
 	}
