@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -41,9 +40,6 @@ func (b *recordBench) guesses(name, note string, more ...string) error {
 		if without, err = b.guessed(); err != nil {
 			return err
 		}
-		if with.Timings.N == 0 {
-			return errors.New("nothing was guessed")
-		}
 		fast = append(fast, with.Timings.PerSecond)
 		plain = append(plain, without.Timings.PerSecond)
 	}
@@ -51,7 +47,11 @@ func (b *recordBench) guesses(name, note string, more ...string) error {
 	if with.Text != without.Text {
 		same = "the text differs"
 	}
-	b.row(name, middle(fast), middle(plain), "t/s", fmt.Sprintf("%s; %s, %d of %d guesses came", note, same, with.Timings.Accepted, with.Timings.N))
+	came := fmt.Sprintf("%d of %d guesses came", with.Timings.Accepted, with.Timings.N)
+	if with.Timings.N == 0 { // ngram-simple looks for a whole guess after the last place alone: one token over and over has none
+		came = "nothing was guessed"
+	}
+	b.row(name, middle(fast), middle(plain), "t/s", fmt.Sprintf("%s; %s, %s", note, same, came))
 	return nil
 }
 
