@@ -36,15 +36,6 @@ func (m modelFile) loadMode(mode LoadMode) LoadMode {
 	return mode
 }
 
-// notModels says what a file is that has this general.type or architecture.
-var notModels = map[string]string{
-	"adapter":       "it is a LoRA adapter, not a model",
-	"imatrix":       "it is an importance matrix, not a model",
-	"mmproj":        "it is a multimodal projector (mmproj), not a model",
-	"clip":          "it is a multimodal projector (mmproj), not a model",
-	"controlvector": "it is a control vector, not a model",
-}
-
 // checkModelFile opens p.Model and returns what it found. llama.cpp asserts on
 // some damaged files and overrides; those must not reach it.
 func checkModelFile(p *Params) (modelFile, error) {
@@ -60,15 +51,9 @@ func checkModelFile(p *Params) (modelFile, error) {
 		return modelFile{}, err
 	}
 	defer f.Close()
-	arch, ok := f.Str("general.architecture")
-	kind, _ := f.Str("general.type")
-	for _, name := range []string{kind, arch} {
-		if msg := notModels[name]; msg != "" {
-			return bad(msg)
-		}
-	}
-	if !ok {
-		return bad("it is not a model: the key general.architecture is missing")
+	arch, err := f.Architecture()
+	if err != nil {
+		return bad(err.Error())
 	}
 	h := hparams{f: f, arch: arch, over: make(map[string]any, len(p.KVOverrides))}
 	for _, o := range slices.Backward(p.KVOverrides) {

@@ -1,6 +1,10 @@
 package gguf
 
-import "slices"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
 
 // KV is a key and its value.
 type KV struct {
@@ -56,6 +60,30 @@ func (kvs KVs) Bool(key string) (bool, bool) {
 func (kvs KVs) Strings(key string) ([]string, bool) {
 	v, _ := kvs.Get(key)
 	return v.Strings()
+}
+
+// notModels says what a file is that has this general.type or general.architecture.
+var notModels = map[string]string{
+	"adapter":       "a LoRA adapter",
+	"imatrix":       "an importance matrix",
+	"mmproj":        "a multimodal projector (mmproj)",
+	"clip":          "a multimodal projector (mmproj)",
+	"controlvector": "a control vector",
+}
+
+// Architecture returns general.architecture of a model. If the keys are those of another kind of file, the error says of which.
+func (kvs KVs) Architecture() (string, error) {
+	arch, ok := kvs.Str("general.architecture")
+	kind, _ := kvs.Str("general.type")
+	for _, name := range []string{kind, arch} {
+		if what := notModels[name]; what != "" {
+			return "", fmt.Errorf("it is %s, not a model", what)
+		}
+	}
+	if !ok {
+		return "", errors.New("it is not a model: the key general.architecture is missing")
+	}
+	return arch, nil
 }
 
 // With returns a copy in which key has the value v, in its old place or else at the end.

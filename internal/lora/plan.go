@@ -60,12 +60,6 @@ func (t *target) merged() bool { return len(t.parts) > 0 }
 // copied reports whether the tensor goes into the output byte for byte.
 func (t *target) copied() bool { return !t.merged() && t.info.Type == t.from }
 
-// notBases says what a file is that has this general.type or architecture and is no model to merge into.
-var notBases = map[string]string{
-	"adapter": "a LoRA adapter", "imatrix": "an importance matrix", "controlvector": "a control vector",
-	"mmproj": "a multimodal projector", "clip": "a multimodal projector",
-}
-
 // NewPlan checks that the adapters fit base and that the result can be written, without reading tensor data. Errors
 // about an adapter name its file and wrap [ErrAdapter].
 func NewPlan(base *gguf.File, adapters []Scaled, opt Options) (*Plan, error) {
@@ -108,15 +102,8 @@ func NewPlan(base *gguf.File, adapters []Scaled, opt Options) (*Plan, error) {
 func (p *Plan) path() string { return strings.Join(p.base.Paths[:min(1, len(p.base.Paths))], "") }
 
 func (p *Plan) checkBase() error {
-	arch, ok := p.base.Str(keyArch)
-	kind, _ := p.base.Str(keyType)
-	for _, name := range []string{kind, arch} {
-		if what := notBases[name]; what != "" {
-			return fmt.Errorf("%s: it is %s, not a model", p.path(), what)
-		}
-	}
-	if !ok {
-		return fmt.Errorf("%s: it is not a model: the key %s is missing", p.path(), keyArch)
+	if _, err := p.base.Architecture(); err != nil {
+		return fmt.Errorf("%s: %w", p.path(), err)
 	}
 	if p.base.ByteOrder.String() != "LittleEndian" {
 		return fmt.Errorf("%s: it is big endian, which is not supported here", p.path())
