@@ -6,24 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-)
 
-// resident returns the bytes of this process that are in memory.
-func resident(t *testing.T) int64 {
-	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
-}
+	"gollama/internal/engine/ggml"
+)
 
 // TestMediaBytes compares NBytes with what the process grows by, for projectors with an image's size of their own and for one that
 // keeps its shape. Too many are counted of images that are no squares, and where a token has fewer patches than in most projectors.
@@ -60,11 +47,11 @@ func TestMediaBytes(t *testing.T) {
 			t.Fatalf("%s: %d bytes of an image", name, each)
 		}
 		n := min(32<<20/each+1, 100)
-		before := resident(t)
+		before := ggml.ProcessMemory("VmRSS")
 		for range n {
 			tokenize()
 		}
-		grown, counted := resident(t)-before, n*each
+		grown, counted := ggml.ProcessMemory("VmRSS")-before, n*each
 		t.Logf("%s: %d times %d bytes, grown by %d", name, n, each, grown)
 		const noise = 8 << 20
 		if grown > counted+counted/10+noise || grown < counted/4-noise {

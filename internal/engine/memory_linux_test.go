@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"gollama/internal/engine/ggml"
 )
 
 // TestContextMemory: a context takes memory as it fills, not for all that it could hold (patch 0003): the cache of these
@@ -15,13 +17,13 @@ func TestContextMemory(t *testing.T) {
 	p.NCtx = 400_000
 	m := openModel(t, p)
 	debug.FreeOSMemory()
-	before := resident(t)
+	before := ggml.ProcessMemory("VmRSS")
 	c := openContext(t, m, p)
 	if got := generate(t, c, &p.Sampling, "Once upon a time", 20); !strings.HasPrefix(got, ", there was a little girl named Lily") {
 		t.Errorf("the text is %q", got)
 	}
 	debug.FreeOSMemory()
-	if after := resident(t); after > before+100<<20 {
+	if after := ggml.ProcessMemory("VmRSS"); after > before+100<<20 {
 		t.Errorf("a context of %d tokens, 24 of them used, takes %d MiB", c.NCtx(), (after-before)>>20)
 	}
 }

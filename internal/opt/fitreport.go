@@ -3,6 +3,8 @@ package opt
 import (
 	"fmt"
 	"time"
+
+	"gollama/internal/engine/ggml"
 )
 
 // elapsed returns the seconds of all sessions.
@@ -20,7 +22,7 @@ func (f *fitter) rate() float64 {
 func (f *fitter) report(r Report) error {
 	r.Step, r.Tokens = f.st.Step, f.st.Tokens
 	r.Epoch = float64(f.st.Epoch) + float64(f.st.Cursor)/float64(f.train.Len())
-	r.Timing = &Timing{Elapsed: f.elapsed(), Rate: f.rate(), Memory: residentBytes()}
+	r.Timing = &Timing{Elapsed: f.elapsed(), Rate: f.rate(), Memory: ggml.ProcessMemory("VmRSS")}
 	if f.Run != nil {
 		if err := f.Run.record(r); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"gollama/internal/engine/ggml"
 	"gollama/internal/opt/data"
 )
 
@@ -75,7 +76,7 @@ func Measure(ctx context.Context, m Trainable, train, val Dataset, cfg Config) (
 		}
 	}
 	r.ValSeconds = time.Since(start).Seconds() / float64(max(n, 1))
-	r.StateBytes, r.Memory = f.opt.StateBytes(), residentBytes()
+	r.StateBytes, r.Memory = f.opt.StateBytes(), ggml.ProcessMemory("VmRSS")
 	return r, nil
 }
 

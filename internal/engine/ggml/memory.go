@@ -14,7 +14,7 @@ import (
 func AvailableMemory() uint64 { return availableMemory(os.DirFS("/")) }
 
 func availableMemory(root fs.FS) uint64 {
-	free := meminfo(root, "MemAvailable:")
+	free := kilobytes(root, "proc/meminfo", "MemAvailable")
 	if free == 0 {
 		return 0
 	}
@@ -35,14 +35,21 @@ func availableMemory(root fs.FS) uint64 {
 	return free
 }
 
-func meminfo(root fs.FS, key string) uint64 {
-	b, err := fs.ReadFile(root, "proc/meminfo")
+// ProcessMemory returns how many bytes of memory this process has by one of the counts of proc_pid_status(5): VmRSS (resident),
+// VmHWM (the most that ever was resident), RssAnon (of it, what is of no file). It is 0 where that cannot be told.
+func ProcessMemory(count string) int64 {
+	return int64(kilobytes(os.DirFS("/"), "proc/self/status", count))
+}
+
+// kilobytes returns the bytes of a line such as "VmRSS:  1234 kB", 0 if there is none.
+func kilobytes(root fs.FS, file, key string) uint64 {
+	b, err := fs.ReadFile(root, file)
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
-		if len(f) >= 2 && f[0] == key {
+		if len(f) >= 2 && f[0] == key+":" {
 			n, _ := strconv.ParseUint(f[1], 10, 64)
 			return n << 10
 		}

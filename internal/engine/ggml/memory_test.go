@@ -28,3 +28,16 @@ func TestAvailableMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestProcessMemory(t *testing.T) {
+	now, most := ProcessMemory("VmRSS"), ProcessMemory("VmHWM")
+	if now == 0 {
+		t.Skip("this system does not tell")
+	}
+	if now < 1<<20 || most < now/2 { // the kernel's counts lag behind, each by itself
+		t.Errorf("%d bytes resident, and at most %d", now, most)
+	}
+	if got := ProcessMemory("Name"); got != 0 {
+		t.Errorf("a line that is no count gives %d", got)
+	}
+}
