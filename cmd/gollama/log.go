@@ -176,7 +176,13 @@ func setupLogging(e *env, who string, o *options) (*logging, error) {
 	}
 	l.log = slog.New(&lineHandler{m: m, level: level, prefix: o.logPrefix, timestamps: o.logTimestamps, colors: colors, start: time.Now()})
 	current = m
-	engine.SetLogger(func(v int, text string) { l.engineLine(v, verbosity, text) })
+	// llama.cpp's lines are for who asked for more than warnings: its errors come back as error values, too, and its warnings are
+	// about its own concerns.
+	most := 0
+	if verbosity > 2 {
+		most = verbosity
+	}
+	engine.SetLogger(most, l.engineLine)
 	for _, w := range o.warnings {
 		m.message("warning", w)
 	}
@@ -184,21 +190,17 @@ func setupLogging(e *env, who string, o *options) (*logging, error) {
 	return l, nil
 }
 
-// engineLine takes a line of llama.cpp's log. It is for who asked for more than
-// warnings: its errors come back as error values, too, and its warnings are
-// about its own concerns.
-func (l *logging) engineLine(level, verbosity int, text string) {
+// engineLine takes a line of the engine's log.
+func (l *logging) engineLine(level int, text string) {
 	if level == engine.LogNotice {
 		l.message("warning", text)
 		return
 	}
-	if s, ok := engineLevels[level]; ok && level <= verbosity && verbosity > 2 {
-		l.log.Log(context.Background(), s, text)
-	}
+	l.log.Log(context.Background(), engineLevels[level], text)
 }
 
 // close ends the engine's part of the log. The file stays open for how the run ended; main calls end.
-func (l *logging) close() { engine.SetLogger(nil) }
+func (l *logging) close() { engine.SetLogger(0, nil) }
 
 // end closes the log file. It may be called on nil.
 func (m *messages) end() {

@@ -190,7 +190,7 @@ func TestKVBytes(t *testing.T) {
 	defer func() { _ = m.Close() }()
 	// llama.cpp's own number, from its log.
 	var size float64
-	engine.SetLogger(func(_ int, text string) {
+	engine.SetLogger(engine.LogDebug, func(_ int, text string) {
 		if _, rest, ok := strings.Cut(text, "KV buffer size ="); ok {
 			var n float64
 			if _, err := fmt.Sscan(rest, &n); err == nil {
@@ -198,7 +198,7 @@ func TestKVBytes(t *testing.T) {
 			}
 		}
 	})
-	defer engine.SetLogger(nil)
+	defer engine.SetLogger(0, nil)
 	p.NCtx, p.NParallel = 4096, 2
 	c, err := engine.NewContext(m, &p)
 	if err != nil {

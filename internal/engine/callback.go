@@ -26,14 +26,9 @@ var (
 // initEngine sets up the C side: logs, aborts, backends.
 func initEngine() { initOnce.Do(func() { C.gl_init() }) }
 
-// SetLogger sends every log line of llama.cpp, ggml and their common library
-// to h, without its line end; nil discards them. h may be called from any
-// goroutine, and several at once.
-func SetLogger(h func(level int, text string)) { SetLoggerLevel(h, LogDebug) }
-
-// SetLoggerLevel is SetLogger for the lines of level most and below; the others
-// never leave C.
-func SetLoggerLevel(h func(level int, text string), most int) {
+// SetLogger sends the log lines of llama.cpp, ggml and their common library of level most and below to h, without their line
+// ends, and notices; nil discards all. Lines of other levels never leave C. h may be called from any goroutine, and several at once.
+func SetLogger(most int, h func(level int, text string)) {
 	initEngine()
 	if h == nil {
 		C.gl_log_level(0)

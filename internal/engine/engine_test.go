@@ -262,8 +262,8 @@ func TestSampler(t *testing.T) {
 
 func TestLogger(t *testing.T) {
 	var lines []string
-	SetLogger(func(level int, text string) { lines = append(lines, text) })
-	defer SetLogger(nil)
+	SetLogger(LogDebug, func(level int, text string) { lines = append(lines, text) })
+	defer SetLogger(0, nil)
 	openModel(t, testParams(writeTiny(t)))
 	if len(lines) < 10 || strings.Contains(strings.Join(lines, ""), "\n") {
 		t.Errorf("%d log lines", len(lines))

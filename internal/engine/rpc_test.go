@@ -59,7 +59,7 @@ func rpcClient(addr string, loaded func()) error {
 	p := testParams(storyPath)
 	p.RPCServers, p.NGPULayers = []string{addr}, 99
 	var offloaded string
-	SetLogger(func(_ int, text string) {
+	SetLogger(LogDebug, func(_ int, text string) {
 		if strings.Contains(text, "layers to GPU") {
 			offloaded = text
 		}
@@ -69,7 +69,7 @@ func rpcClient(addr string, loaded func()) error {
 		return err
 	}
 	defer m.Close()
-	SetLogger(nil)
+	SetLogger(0, nil)
 	c, err := NewContext(m, p)
 	if err != nil {
 		return err

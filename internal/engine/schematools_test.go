@@ -117,12 +117,12 @@ func TestToolSchemas(t *testing.T) {
 // TestLooseTools: a tool with a bound that no grammar can express has llama.cpp's grammar, and one warning.
 func TestLooseTools(t *testing.T) {
 	var lines []string
-	SetLogger(func(level int, text string) {
+	SetLogger(LogDebug, func(level int, text string) {
 		if level == LogNotice {
 			lines = append(lines, text)
 		}
 	})
-	defer SetLogger(nil)
+	defer SetLogger(0, nil)
 	ct := openTemplate(t, nil, pinnedTemplates(t)["Qwen-Qwen2.5-7B-Instruct"])
 	in := &ChatInput{Messages: []ChatMessage{user("a")}, AddGenerationPrompt: true, Tools: []ChatTool{
 		{Name: "loose", Parameters: json.RawMessage(`{"type":"object","properties":{"x":{"type":"number","minimum":0.5},"url":{"type":"string","format":"uri"}}}`)},
