@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -37,15 +36,8 @@ func saveTranscript(e *env, o *options, path string, seed uint32, conv *completi
 	if err != nil {
 		return err
 	}
-	f, err := pipeline.CreateAtomic(path)
-	if err == nil {
-		defer f.Abort()
-		if _, err = f.Write(append(data, '\n')); err == nil {
-			err = f.Commit()
-		}
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("write %s: %w", path, err)}
+	if err := pipeline.WriteFile(path, append(data, '\n')); err != nil {
+		return &writeError{fmt.Errorf("write %s: %w", path, pipeline.Cause(err))}
 	}
 	return nil
 }
@@ -120,7 +112,7 @@ func readConversation(ctx context.Context, e *env, l *logging, o *options) (*com
 			err = parseConversation(data, conv)
 		}
 		if err != nil {
-			return nil, &inputError{err: fmt.Errorf("--messages: %s: %w", inputName(path), pathless(err))}
+			return nil, &inputError{err: fmt.Errorf("--messages: %s: %w", inputName(path), pipeline.Cause(err))}
 		}
 	}
 	if (o.messagesFile == "" && !o.interactive) || o.isSet("prompt") || o.isSet("file") {
@@ -140,15 +132,6 @@ func readConversation(ctx context.Context, e *env, l *logging, o *options) (*com
 	}
 	conv.Messages = append([]engine.ChatMessage{{Role: "system", Content: o.SystemPrompt}}, conv.Messages...)
 	return conv, nil
-}
-
-// pathless returns the cause of a path's error, for a message that has the path.
-func pathless(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }
 
 // readSystem reads -sysf, and checks what --chat-template-file names.

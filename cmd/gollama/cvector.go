@@ -393,21 +393,6 @@ func (x *vectoring) write(context.Context) error {
 	return writeWhole("--plot", v.plot, data)
 }
 
-// writeWhole makes a file of data.
-func writeWhole(flag, path string, data []byte) error {
-	f, err := pipeline.CreateAtomic(path)
-	if err == nil {
-		defer f.Abort()
-		if _, err = f.Write(data); err == nil {
-			err = f.Commit()
-		}
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("%s: %w", flag, err)}
-	}
-	return nil
-}
-
 // tell writes the table, unless standard output has the vector.
 func (x *vectoring) tell(context.Context) error {
 	if x.o.OutFile == "-" {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"gollama/internal/completion"
+	"gollama/internal/pipeline"
 )
 
 // Exit codes, the same for every subcommand. 2 is left to crashes.
@@ -156,11 +157,8 @@ func withoutCall(err error) string {
 	if !errors.As(err, &pe) {
 		return text
 	}
-	cause, path := pe.Err.Error(), pe.Path+": "
-	if errors.Is(pe, fs.ErrNotExist) && pe.Op != "create" { // then it is the folder that is missing
-		cause = "no such file"
-	}
-	text = strings.Replace(text, pe.Error(), path+cause, 1)
+	path := pe.Path + ": "
+	text = strings.Replace(text, pe.Error(), path+pipeline.Cause(pe).Error(), 1)
 	return strings.Replace(text, path+path, path, 1)
 }
 

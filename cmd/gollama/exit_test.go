@@ -17,7 +17,7 @@ func TestWithoutCall(t *testing.T) {
 		{gone, "gone.txt: no such file"},
 		{fmt.Errorf("gone.txt: %w", gone), "gone.txt: no such file"},
 		{fmt.Errorf("--list: %w\nhint: one path a line", gone), "--list: gone.txt: no such file\nhint: one path a line"},
-		{dir, ".: is a directory"},
+		{dir, ".: it is a directory"},
 		{errors.New("open the window: it is warm"), "open the window: it is warm"},
 	} {
 		if got := withoutCall(c.err); got != c.want {

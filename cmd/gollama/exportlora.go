@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -290,11 +289,7 @@ func (x *export) provenance() gguf.KVs {
 func (x *export) write(ctx context.Context) error {
 	w, err := x.create()
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = fmt.Errorf("%s: %w", x.o.OutFile, path.Err)
-		}
-		return &writeError{fmt.Errorf("--output: %w", err)}
+		return &writeError{fmt.Errorf("--output: %s: %w", x.o.OutFile, pipeline.Cause(err))}
 	}
 	bar := x.l.progress(x.e, "merging", "")
 	defer bar.done()
@@ -372,17 +367,7 @@ func writeReport(path string, r exportReport) error {
 	if err != nil {
 		return err
 	}
-	f, err := pipeline.CreateAtomic(path)
-	if err == nil {
-		defer f.Abort()
-		if _, err = f.Write(append(text, '\n')); err == nil {
-			err = f.Commit()
-		}
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("--report: %w", err)}
-	}
-	return nil
+	return writeWhole("--report", path, append(text, '\n'))
 }
 
 func (x *export) verify(ctx context.Context, n int) ([]lora.Comparison, string, error) {

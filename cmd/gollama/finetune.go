@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -226,11 +225,7 @@ func (t *tuning) checkWritable() error {
 		}
 		f, err := pipeline.CreateAtomic(out.path)
 		if err != nil {
-			var path *fs.PathError
-			if errors.As(err, &path) {
-				err = fmt.Errorf("%s: %w", out.path, path.Err)
-			}
-			return &writeError{fmt.Errorf("%s: %w", out.flag, err)}
+			return &writeError{fmt.Errorf("%s: %s: %w", out.flag, out.path, pipeline.Cause(err))}
 		}
 		f.Abort()
 	}

@@ -12,6 +12,7 @@ import (
 	"gollama/internal/gguf"
 	"gollama/internal/lora"
 	"gollama/internal/opt/graph"
+	"gollama/internal/pipeline"
 )
 
 // Suffixes of an adapter's tensors in a GGUF file.
@@ -103,7 +104,7 @@ func (t *tuning) save(ctx context.Context) error {
 func (t *tuning) outputError(flag, name string, err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
-		return &writeError{fmt.Errorf("%s: %s: %w", flag, name, path.Err)}
+		return &writeError{fmt.Errorf("%s: %s: %w", flag, name, pipeline.Cause(err))}
 	}
 	return fmt.Errorf("%s: %w", flag, err)
 }

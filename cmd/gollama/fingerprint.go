@@ -148,17 +148,7 @@ func (fp *fingerprint) save(out string) error {
 	if err != nil {
 		return err
 	}
-	f, err := pipeline.CreateAtomic(sidecar(out))
-	if err == nil {
-		defer f.Abort()
-		if _, err = f.Write(append(data, '\n')); err == nil {
-			err = f.Commit()
-		}
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("write %s: %w", sidecar(out), err)}
-	}
-	return nil
+	return writeWhole("--output", sidecar(out), append(data, '\n'))
 }
 
 // sampleSum stands for a file: a sum of its size, its start and 256 pieces

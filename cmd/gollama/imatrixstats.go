@@ -132,17 +132,7 @@ func drawStats(s *imatrix.Stats, path, metric string) error {
 	if err != nil {
 		return &inputError{err: fmt.Errorf("--image: %w", err)}
 	}
-	out, err := pipeline.CreateAtomic(path)
-	if err == nil {
-		defer out.Abort()
-		if _, err = out.Write(picture); err == nil {
-			err = out.Commit()
-		}
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("--image: %w", err)}
-	}
-	return nil
+	return writeWhole("--image", path, picture)
 }
 
 // orZero is what llama-imatrix shows where there is nothing to compare with.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -158,7 +159,7 @@ func setupLogging(e *env, who string, o *options) (*logging, error) {
 	if o.logFile != "" {
 		f, err := os.Create(o.logFile)
 		if err != nil {
-			return nil, &writeError{fmt.Errorf("--log-file: %w", err)}
+			return nil, &writeError{fmt.Errorf("--log-file: %s: %w", o.logFile, errors.Unwrap(err))} // the folder is missing, not the file
 		}
 		m.file = f
 	}

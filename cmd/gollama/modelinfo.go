@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -106,10 +105,6 @@ func showModelInfo(e *env, o *options) error {
 
 func readModelInfo(path string) (*modelInfo, error) {
 	f, err := gguf.OpenModel(path)
-	var pe *os.PathError
-	if errors.As(err, &pe) {
-		return nil, fmt.Errorf("%s: %w", pe.Path, pe.Err)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"gollama/internal/pipeline"
 )
 
 // sidecars are the text files beside the media of a run.
@@ -51,15 +48,5 @@ func writeSidecar(path, text string) error {
 	if path == "" {
 		return nil
 	}
-	f, err := pipeline.CreateAtomic(path)
-	if err == nil {
-		defer f.Abort()
-		if _, err = io.WriteString(f, strings.TrimRight(text, "\n")+"\n"); err == nil {
-			err = f.Commit()
-		}
-	}
-	if err != nil {
-		return &writeError{fmt.Errorf("--sidecar: %w", err)}
-	}
-	return nil
+	return writeWhole("--sidecar", path, []byte(strings.TrimRight(text, "\n")+"\n"))
 }

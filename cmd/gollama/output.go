@@ -1,13 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"syscall"
 
 	"golang.org/x/term"
+
+	"gollama/internal/pipeline"
 )
 
 // output writes results. It is not buffered, and it remembers the first error.
@@ -53,11 +54,15 @@ func (o *output) wrap(err error) error {
 	if isBrokenPipe(err) {
 		return errBrokenPipe
 	}
-	var path *os.PathError
-	if errors.As(err, &path) {
-		err = path.Err
+	return &writeError{fmt.Errorf("write %s: %w", o.name, pipeline.Cause(err))}
+}
+
+// writeWhole makes the file that a flag names of data.
+func writeWhole(flag, path string, data []byte) error {
+	if err := pipeline.WriteFile(path, data); err != nil {
+		return &writeError{fmt.Errorf("%s: %w", flag, err)}
 	}
-	return &writeError{fmt.Errorf("write %s: %w", o.name, err)}
+	return nil
 }
 
 func (o *output) text(s string) error {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"gollama/internal/completion"
@@ -37,11 +35,7 @@ func openResult(e *env, o *options) (*result, error) {
 	}
 	f, err := pipeline.CreateAtomic(o.OutFile)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = fmt.Errorf("%s: %w", o.OutFile, path.Err)
-		}
-		return nil, &writeError{fmt.Errorf("--output: %w", err)}
+		return nil, &writeError{fmt.Errorf("--output: %s: %w", o.OutFile, pipeline.Cause(err))}
 	}
 	r.file, r.out.w = f, f
 	return r, nil

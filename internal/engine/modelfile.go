@@ -4,11 +4,10 @@ import (
 	"errors"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
-	"syscall"
 
 	"gollama/internal/gguf"
+	"gollama/internal/pipeline"
 )
 
 // modelFile is what LoadModel needs of the GGUF header.
@@ -74,9 +73,6 @@ func checkModelFile(p *Params) (modelFile, error) {
 
 // openGGUF opens a file with open, which is gguf's; its errors name the file.
 func openGGUF(op, path string, open func(string) (*gguf.File, error)) (*gguf.File, error) {
-	if msg := notRegular(path); msg != "" {
-		return nil, &Error{Op: op, Path: path, Msg: msg, Err: ErrModel}
-	}
 	f, err := open(path)
 	if err != nil {
 		return nil, fileError(op, path, err)
@@ -91,32 +87,6 @@ func shape4(t gguf.TensorInfo) [4]uint64 {
 	return s
 }
 
-// notRegular says what is wrong with a path that is no readable file, briefly.
-func notRegular(path string) string {
-	st, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return osCause(err)
-	case st.IsDir():
-		return "it is a directory"
-	case !st.Mode().IsRegular():
-		return "it is not a regular file"
-	}
-	return ""
-}
-
-// osCause returns the reason of err without the path, which the caller names.
-func osCause(err error) string {
-	var errno syscall.Errno
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "no such file"
-	case errors.As(err, &errno):
-		return errno.Error()
-	}
-	return err.Error()
-}
-
 // fileError makes an error of package gguf, which names the path itself, one
 // of ours.
 func fileError(op, path string, err error) error {
@@ -125,7 +95,7 @@ func fileError(op, path string, err error) error {
 	e := &Error{Op: op, Path: path, Msg: err.Error(), Err: ErrModel}
 	switch {
 	case errors.As(err, &pe):
-		e.Path, e.Msg = pe.Path, osCause(pe.Err)
+		e.Path, e.Msg = pe.Path, pipeline.Cause(pe).Error()
 	case errors.As(err, &fe):
 		// Its own text, which names the shard of a split model.
 		return &pathError{msg: err.Error(), err: ErrModel}

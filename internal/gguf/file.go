@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"gollama/internal/pipeline"
 )
 
 // File is what [Open], [OpenModel] and [Read] found. Its methods may be called from several goroutines at once,
@@ -40,7 +42,7 @@ type shard struct {
 // by SIGBUS and not with an error. Errors name the path; they wrap a [FormatError] where the
 // file breaks the format.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, err := pipeline.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -57,9 +59,6 @@ func openFile(f *os.File) (*File, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
 	}
 	file, err := Read(f, st.Size())
 	if err != nil {
@@ -102,7 +101,7 @@ func (f *File) readCounts(c *cursor) (nTensors, nKV uint64, err error) {
 		return 0, 0, err
 	}
 	if string(b[:len(magic)]) != magic {
-		return 0, 0, c.fail(0, "magic", "got %q, want %q", b[:len(magic)], magic)
+		return 0, 0, c.fail(0, "magic", "got %q, want %q: it is no GGUF file", b[:len(magic)], magic)
 	}
 	c.pos += int64(len(magic))
 	version, err := c.u32("version")

@@ -11,8 +11,11 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
+
+	"gollama/internal/pipeline"
 )
 
 func TestReadSample(t *testing.T) {
@@ -103,7 +106,7 @@ func TestReadErrors(t *testing.T) {
 		want   string
 	}{
 		{"empty", &header{}, 0, "magic: the file ends after 0 bytes, want 4"},
-		{"magic", (&header{[]byte("GGML")}).zeros(40), 0, `magic: got "GGML", want "GGUF"`},
+		{"magic", (&header{[]byte("GGML")}).zeros(40), 0, `magic: got "GGML", want "GGUF": it is no GGUF file`},
 		{"version 0", (&header{[]byte(magic)}).u32(0).zeros(40), 4, "version: got 0, want 2 or 3"},
 		{"version 1", (&header{[]byte(magic)}).u32(1).zeros(40), 4, "version: got 1, want 2 or 3"},
 		{"version 4", (&header{[]byte(magic)}).u32(4).zeros(40), 4, "version: got 4, want 2 or 3"},
@@ -257,8 +260,16 @@ func TestReadIOErrors(t *testing.T) {
 		t.Error("negative size: no error")
 	}
 	dir := t.TempDir()
-	_, err := Open(dir)
-	mustContain(t, err, "not a regular file")
+	if _, err := Open(dir); !errors.Is(err, syscall.EISDIR) {
+		t.Errorf("folder: got %v", err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(pipe); !errors.Is(err, pipeline.ErrNotRegular) { // to open it would wait for a writer
+		t.Errorf("pipe: got %v", err)
+	}
 	if _, err := Open(filepath.Join(dir, "absent.gguf")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: got %v", err)
 	}
@@ -266,7 +277,7 @@ func TestReadIOErrors(t *testing.T) {
 	if err := os.WriteFile(path, []byte("GGUF\x07\x00\x00\x00"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(path)
+	_, err := Open(path)
 	mustContain(t, err, "bad.gguf: offset 4: version: got 7, want 2 or 3")
 }
 

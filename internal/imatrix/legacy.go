@@ -165,13 +165,5 @@ func (f *File) WriteLegacy(path string) (empty, partial []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := pipeline.CreateAtomic(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer out.Abort()
-	if _, err := out.Write(data); err != nil {
-		return nil, nil, err
-	}
-	return empty, partial, out.Commit()
+	return empty, partial, pipeline.WriteFile(path, data)
 }

@@ -30,14 +30,14 @@ var mayImport = map[string][]string{
 	"internal/opt/graph": append([]string{"internal/opt/data"}, tools...),
 
 	// gguf is pure Go: engine checks a file with it before C sees the file.
-	"internal/engine": {"internal/engine/ggml", "internal/engine/schematest", "internal/gguf"},
+	"internal/engine": {"internal/engine/ggml", "internal/engine/schematest", "internal/gguf", "internal/pipeline"},
 	// gguf writes through pipeline, which owns every atomic file.
 	"internal/gguf":     {"internal/engine/ggml", "internal/pipeline"},
 	"internal/pipeline": {"internal/engine/ggml"},
 	// Schemas and a validator, for tests.
 	"internal/engine/schematest": nil,
-	// media reads files that nobody vouches for; it stands on nothing.
-	"internal/media": nil,
+	// media reads files that nobody vouches for; pipeline words what is wrong with a path.
+	"internal/media": {"internal/pipeline"},
 
 	// The language of the built-in model stands on nothing.
 	"internal/builtin/story": nil,

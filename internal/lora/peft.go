@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"gollama/internal/pipeline"
 )
 
 // The files of a PEFT folder.
@@ -27,7 +29,7 @@ func openPEFT(data string, base Base) (*Adapter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	f, err := os.Open(data)
+	f, err := pipeline.OpenRegular(data)
 	if err != nil {
 		return nil, err
 	}

@@ -9,11 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
-	"syscall"
+
+	"gollama/internal/pipeline"
 )
 
 // Kind is what a file is.
@@ -108,71 +107,48 @@ func (e *Error) Unwrap() error {
 
 // Open reads the file at path, which must be a regular one, and its header. Nothing is decoded. Errors are *Error.
 func Open(path string, o Options) (*File, error) {
-	fail := func(msg string, err error) (*File, error) { return nil, &Error{Path: path, Msg: msg, Err: err} }
-	// Before it is opened: opening a pipe waits for its writer.
-	if st, err := os.Stat(path); err != nil {
-		return fail(cause(err), err)
-	} else if msg := unusable(st, o.withDefaults().Bytes); msg != "" {
-		return fail(msg, nil)
+	fail := func(err error) (*File, error) {
+		return nil, &Error{Path: path, Msg: pipeline.Cause(err).Error(), Err: err}
 	}
-	f, err := os.Open(path)
+	f, err := pipeline.OpenRegular(path)
 	if err != nil {
-		return fail(cause(err), err)
+		return fail(err)
 	}
 	defer func() { _ = f.Close() }() // only read from
 	st, err := f.Stat()
 	if err != nil {
-		return fail(cause(err), err)
+		return fail(err)
 	}
-	if msg := unusable(st, o.withDefaults().Bytes); msg != "" {
-		return fail(msg, nil)
+	if err := o.checkBytes(path, st.Size()); err != nil {
+		return nil, err
 	}
 	data := make([]byte, st.Size())
 	n, err := io.ReadFull(f, data)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return fail(cause(err), err)
+		return fail(err)
 	}
 	return Parse(path, data[:n], o)
 }
 
-// unusable says why a file is not read, "" if it is.
-func unusable(st fs.FileInfo, most int64) string {
-	switch {
-	case st.IsDir():
-		return "it is a directory"
-	case !st.Mode().IsRegular():
-		return "it is not a regular file"
-	case st.Size() == 0:
-		return "it is empty"
-	case st.Size() > most:
-		return fmt.Sprintf("it has %d bytes, the limit is %d", st.Size(), most)
+// checkBytes refuses a file of n bytes that has none or too many.
+func (l Limits) checkBytes(path string, n int64) error {
+	switch most := l.withDefaults().Bytes; {
+	case n == 0:
+		return &Error{Path: path, Msg: "it is empty"}
+	case n > most:
+		return &Error{Path: path, Msg: fmt.Sprintf("it has %d bytes, the limit is %d", n, most)}
 	}
-	return ""
-}
-
-// cause returns the reason of err without the path.
-func cause(err error) string {
-	var errno syscall.Errno
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "no such file"
-	case errors.As(err, &errno):
-		return errno.Error()
-	}
-	return err.Error()
+	return nil
 }
 
 // Parse is Open for bytes that are in memory already, which the File keeps; path is what errors say.
 func Parse(path string, data []byte, o Options) (*File, error) {
 	o.Limits = o.withDefaults()
+	if err := o.checkBytes(path, int64(len(data))); err != nil {
+		return nil, err
+	}
 	sum := sha256.Sum256(data)
 	f := &File{Path: path, Name: filepath.Base(path), Data: data, SHA256: hex.EncodeToString(sum[:]), Orientation: 1, opt: o}
-	if int64(len(data)) > o.Bytes {
-		return nil, f.errorf("it has %d bytes, the limit is %d", len(data), o.Bytes)
-	}
-	if len(data) == 0 {
-		return nil, f.errorf("it is empty")
-	}
 	var hint string
 	f.Format, f.Kind, hint = sniff(data)
 	switch {

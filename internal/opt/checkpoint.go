@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"gollama/internal/opt/graph"
+	"gollama/internal/pipeline"
 )
 
 // Names in a checkpoint and, with a dot, of folders on their way in or out.
@@ -156,7 +157,7 @@ func (r *Run) fill(temp string, st *state, o *Optimizer) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(temp, stateFileName), append(text, '\n')); err != nil {
+	if err := pipeline.WriteFile(filepath.Join(temp, stateFileName), append(text, '\n')); err != nil {
 		return err
 	}
 	return syncDir(temp)

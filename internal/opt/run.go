@@ -180,20 +180,7 @@ func (r *Run) WriteFile(name string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return writing(err)
 	}
-	return writing(writeFile(path, data))
-}
-
-// writeFile makes the file at path, whole or not at all.
-func writeFile(path string, data []byte) error {
-	f, err := pipeline.CreateAtomic(path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	return f.Commit()
+	return writing(pipeline.WriteFile(path, data))
 }
 
 // WriteSample writes the text made after step.

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// ErrNotRegular is the cause of refusing to replace a directory, device, pipe or socket.
-var ErrNotRegular = errors.New("not a regular file")
+// ErrNotRegular is the cause of refusing to replace a directory, device, pipe or socket, and of [OpenRegular].
+var ErrNotRegular = errors.New("it is not a regular file")
 
 // File is an output that gets its name when it is complete: until Commit the
 // old file, if there is one, stays as it is. Write, ReadFrom, Seek and the
@@ -53,6 +53,21 @@ func (o *File) Write(p []byte) (int, error) {
 // The caller ends it with Commit or Abort; deferring Abort is right in all cases.
 func CreateAtomic(path string) (*File, error) {
 	return create(path, openUnnamed)
+}
+
+// WriteFile makes the file at path of data, as [CreateAtomic] does. The error is an *fs.PathError with that path.
+func WriteFile(path string, data []byte) error {
+	f, err := CreateAtomic(path)
+	if err == nil {
+		defer f.Abort()
+		if _, err = f.Write(data); err == nil {
+			err = f.Commit()
+		}
+	}
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: path, Err: Cause(err)}
+	}
+	return nil
 }
 
 func create(path string, unnamed func(dir string) (*os.File, bool)) (*File, error) {

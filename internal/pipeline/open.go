@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -34,7 +36,7 @@ func Open(path string) (io.ReadCloser, error) {
 		}
 		if st, err := f.Stat(); err == nil && st.IsDir() {
 			_ = f.Close() // nothing was written
-			return nil, fmt.Errorf("open %s: it is a directory", path)
+			return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
 		}
 		file = f
 		in.closers = append(in.closers, f.Close)
@@ -47,6 +49,21 @@ func Open(path string) (io.ReadCloser, error) {
 	in.r = r
 	in.closers = append(in.closers, r.Close)
 	return in, nil
+}
+
+// OpenRegular opens a file that has a size and can be read anywhere. The error is an *fs.PathError; of a device, pipe or socket
+// it wraps ErrNotRegular, before it is opened: opening a pipe waits for its writer.
+func OpenRegular(path string) (*os.File, error) {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case st.IsDir():
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+	case !st.Mode().IsRegular():
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	return os.Open(path)
 }
 
 // Decompress undoes gzip and zstd, known by their first bytes; other data it leaves as it is. Close frees the decoder

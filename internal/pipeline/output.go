@@ -41,7 +41,7 @@ func WriterOutput(w io.Writer) *Output { return &Output{w: w} }
 // CreateOutput opens a new file, or one that is empty, a device or a pipe. A
 // file with content is ErrOutputExists.
 func CreateOutput(path string) (*Output, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	f, err := openAppend(path, os.O_WRONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -56,10 +56,20 @@ func CreateOutput(path string) (*Output, error) {
 	return &Output{w: f, file: f}, nil
 }
 
+// openAppend opens a file to write at its end, and makes it if it is not there.
+func openAppend(path string, mode int) (*os.File, error) {
+	f, err := os.OpenFile(path, mode|os.O_CREATE|os.O_APPEND, 0o666)
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		pe.Op = "create" // see Cause
+	}
+	return f, err
+}
+
 // ResumeOutput opens a file that an earlier run wrote, or makes it. parse reads
 // a result. A last line that was torn is cut off. The error of parse names the line.
 func ResumeOutput(path string, parse func(line []byte) (ParsedLine, error)) (*Output, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
+	f, err := openAppend(path, os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -100,14 +99,10 @@ func (in *Input) Read(ctx context.Context, yield func(Doc) bool) {
 
 // plainError names the file once.
 func plainError(name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
 	if name == "-" {
 		name = "standard input"
 	}
-	return fmt.Errorf("%s: %w", name, err)
+	return fmt.Errorf("%s: %w", name, pipeline.Cause(err))
 }
 
 func (in *Input) file(name string, yield func(Doc) error) error {
