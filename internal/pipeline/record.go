@@ -59,7 +59,7 @@ func (r *Record) parse() error {
 	if !utf8.Valid(r.Raw) {
 		return recordErrorf(CodeInvalidJSON, "line %d: byte %d is not UTF-8", r.Line, invalidByte(r.Raw))
 	}
-	fields, err := members(r.Raw)
+	fields, err := Members(r.Raw)
 	if err != nil {
 		return recordErrorf(CodeInvalidJSON, "line %d: %s", r.Line, err)
 	}
@@ -91,9 +91,9 @@ func invalidByte(b []byte) int {
 	return len(b)
 }
 
-// members returns the members of a JSON object. encoding/json alone would let
-// names that differ in case, and names that come twice, through.
-func members(raw []byte) (map[string]json.RawMessage, error) {
+// Members returns the members of a JSON object by name; one that comes twice is an error. encoding/json alone would let
+// those through, and names that differ in case.
+func Members(raw []byte) (map[string]json.RawMessage, error) {
 	if !json.Valid(raw) {
 		var v any
 		err := json.Unmarshal(raw, &v)
@@ -126,10 +126,6 @@ func members(raw []byte) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// Members returns the members of a JSON object by name; a name that comes
-// twice is an error.
-func Members(raw []byte) (map[string]json.RawMessage, error) { return members(raw) }
-
 // maxID is how many bytes an id has at most: it is written with each result.
 const maxID = 1000
 
@@ -150,12 +146,13 @@ func parseID(raw json.RawMessage) (string, error) {
 
 // quote returns s as JSON, without the escapes for HTML.
 func quote(s string) (string, error) {
-	b, err := marshal(s)
+	b, err := Marshal(s)
 	return string(b), err
 }
 
-// marshal is json.Marshal that writes <, > and & as they are.
-func marshal(v any) ([]byte, error) {
+// Marshal returns v as one line of JSON, without its end and without the
+// escapes that encoding/json has for HTML.
+func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -165,12 +162,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Marshal returns v as one line of JSON, without its end and without the
-// escapes that encoding/json has for HTML.
-func Marshal(v any) ([]byte, error) { return marshal(v) }
-
-// Text returns a member that is a string. ok is false if it is not there. A
-// surrogate without its other half is an error: it has no place in a text.
+// Text returns the text of a member that is a string. A surrogate without its other half is an error: it has no place in a text.
 func Text(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", fmt.Errorf("want a string, got %s", Kind(raw))

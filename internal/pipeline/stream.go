@@ -272,7 +272,7 @@ func (s *Stream) work(ctx context.Context, f func(ctx context.Context, r *Record
 			err = s.Fail(r, err)
 		} else {
 			var line []byte
-			if line, err = marshal(v); err == nil {
+			if line, err = Marshal(v); err == nil {
 				err = s.Done(r, line)
 			}
 		}
