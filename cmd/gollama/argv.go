@@ -18,7 +18,7 @@ func spellings(cmd string) map[string]spelling {
 	m := map[string]spelling{}
 	for i := range flagTable {
 		f := &flagTable[i]
-		if !strings.Contains(f.in, " "+cmd+" ") {
+		if !f.takenBy(cmd) {
 			continue
 		}
 		m["--"+f.name] = spelling{flag: f}
@@ -202,7 +202,7 @@ func envAssignments(cmd string, getenv func(string) string) []assignment {
 	var list []assignment
 	for i := range flagTable {
 		f := &flagTable[i]
-		if f.env == "" || !strings.Contains(f.in, " "+cmd+" ") {
+		if f.env == "" || !f.takenBy(cmd) {
 			continue
 		}
 		if v := getenv(f.env); v != "" {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 
 	"gollama/internal/builtin"
 )
@@ -12,7 +11,7 @@ const builtinDefault = "builtin, a small model that is part of gollama"
 
 // takesBuiltin says whether the subcommand works with the built-in model when no other is given.
 func (c *command) takesBuiltin() bool {
-	return slices.ContainsFunc(flagTable, func(f flagDef) bool { return f.def == builtinDefault && strings.Contains(f.in, " "+c.name+" ") })
+	return slices.ContainsFunc(flagTable, func(f flagDef) bool { return f.def == builtinDefault && f.takenBy(c.name) })
 }
 
 // useBuiltin puts the files of the built-in model and its projector in the place of their name, and of a model that was

@@ -100,7 +100,7 @@ func (c *configReader) mapping(n *yaml.Node, section string) ([]assignment, erro
 		if err != nil {
 			return nil, err
 		}
-		if section != "" || strings.Contains(f.in, " "+c.cmd+" ") {
+		if section != "" || f.takenBy(c.cmd) {
 			list = append(list, values...)
 		}
 	}
@@ -118,7 +118,7 @@ func (c *configReader) flag(key, section string) *flagDef {
 		f := &flagTable[i]
 		switch {
 		case f.name != key:
-		case strings.Contains(f.in, " "+cmp.Or(section, c.cmd)+" "):
+		case f.takenBy(cmp.Or(section, c.cmd)):
 			return f
 		case section == "" && other == nil:
 			other = f
@@ -256,7 +256,7 @@ func writeConfig(w io.Writer, cmd string, o *options) error {
 	section := &yaml.Node{Kind: yaml.MappingNode}
 	for i := range flagTable {
 		f := &flagTable[i]
-		if f.get == nil || f.reject != "" || !strings.Contains(f.in, " "+cmd+" ") {
+		if f.get == nil || f.reject != "" || !f.takenBy(cmd) {
 			continue
 		}
 		v := f.get(o)

@@ -55,7 +55,7 @@ func complete(t *testing.T, cmd string, cases []effect, others ...string) {
 	}
 	for _, f := range flagTable {
 		switch {
-		case !strings.Contains(f.in, " "+cmd+" "):
+		case !f.takenBy(cmd):
 		case f.reject != "":
 			args := append([]string{"--" + f.name}, slices.Repeat([]string{"x"}, map[bool]int{true: 1}[f.takesValue()])...)
 			if _, _, err := settingsOf(cmd, args, nil); exitCode(err) != exitUsage {

@@ -268,7 +268,7 @@ func TestLogFlags(t *testing.T) {
 	for _, c := range commands() {
 		for _, f := range flagTable {
 			engines := slices.Contains([]string{"log-prefix", "log-timestamps", "log-colors"}, f.name)
-			if engines && strings.Contains(f.in, " "+c.name+" ") && c.parent != "" {
+			if engines && f.takenBy(c.name) && c.parent != "" {
 				t.Errorf("%s takes --%s, which is about the engine's log; it has none", c.shown(), f.name)
 			}
 		}

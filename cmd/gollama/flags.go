@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"gollama/internal/engine"
 )
@@ -33,6 +34,9 @@ type flagDef struct {
 	reject string // not "": the flag is refused, and this is the hint
 	binding
 }
+
+// takenBy reports whether a subcommand takes the flag, or refuses it with a hint.
+func (f *flagDef) takenBy(cmd string) bool { return strings.Contains(f.in, " "+cmd+" ") }
 
 func (f *flagDef) takesValue() bool { return f.kind != kindBool }
 

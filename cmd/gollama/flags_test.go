@@ -45,7 +45,7 @@ func TestFlagTable(t *testing.T) {
 			seen[name] = flag
 		}
 		for _, f := range flagTable {
-			if !strings.Contains(f.in, " "+cmd+" ") {
+			if !f.takenBy(cmd) {
 				continue
 			}
 			add("--"+f.name, f.name)

@@ -59,7 +59,7 @@ func groupRows(cmd, group string) []*flagDef {
 	var rows []*flagDef
 	for i := range flagTable {
 		f := &flagTable[i]
-		if f.group == group && f.reject == "" && strings.Contains(f.in, " "+cmd+" ") {
+		if f.group == group && f.reject == "" && f.takenBy(cmd) {
 			rows = append(rows, f)
 		}
 	}

@@ -323,7 +323,7 @@ func cliFlags(cmd string, list *[]recorded) []cli.Flag {
 	var flags []cli.Flag
 	for i := range flagTable {
 		f := &flagTable[i]
-		if !strings.Contains(f.in, " "+cmd+" ") || f.reject != "" {
+		if !f.takenBy(cmd) || f.reject != "" {
 			continue
 		}
 		flags = append(flags, &cli.GenericFlag{Name: f.name, Usage: f.help, Category: f.group, Value: recorder{f, list}})
