@@ -160,23 +160,26 @@ func nearest(m map[string]spelling, name string) string {
 	return bestName
 }
 
-// distance is the number of letters to add, remove or replace to get from a to
-// b (Levenshtein).
+// distance is the number of letters to add, remove, replace or swap with the next to get from a to b (optimal string
+// alignment).
 func distance(a, b string) int {
+	var before, last []int // of the two letters of a that came before
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last, row = last, row, make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
+			cost := last[j]
 			if a[i] != b[j] {
 				cost++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			row[j+1] = min(cost, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

@@ -252,6 +252,13 @@ func leftOver(c *command, arg string) error {
 	if c.name == "run" {
 		return e.withHint("a prompt is given with -p, and quoted if it has blanks")
 	}
+	if list := c.children(); len(list) > 0 {
+		var names []string
+		for _, child := range list {
+			names = append(names, child.shown())
+		}
+		return e.withHint("the subcommands are %s", strings.Join(names, ", "))
+	}
 	return e
 }
 

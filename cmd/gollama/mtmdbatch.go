@@ -312,8 +312,8 @@ func (b *mediaBatch) line(rec *pipeline.Record, it *mediaItem, reply completion.
 // tell says what the run did.
 func (b *mediaBatch) tell(st completion.SlotStats) {
 	n := b.stream.Counts()
-	b.l.message("info", fmt.Sprintf("%d files: %d done, %d failed, %d of them were there; %d tokens read, %d reused, %d generated; %d pieces of media encoded, %d reused; %.1f s",
-		n.Read, n.Read-n.Failed, n.Failed, n.Skipped, st.PromptTokens, st.CachedTokens, st.GeneratedTokens, b.encodes, b.hits, time.Since(b.started).Seconds()))
+	b.l.message("info", fmt.Sprintf("%d files: %d done, %d failed%s; %d tokens read, %d reused, %d generated; %d pieces of media encoded, %d reused; %.1f s",
+		n.Read, n.Read-n.Failed, n.Failed, earlier(n), st.PromptTokens, st.CachedTokens, st.GeneratedTokens, b.encodes, b.hits, time.Since(b.started).Seconds()))
 	b.times(st)
 }
 

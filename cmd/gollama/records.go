@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -157,7 +158,11 @@ func (r *recordsRun) openOutput(fp *fingerprint) (*pipeline.Output, error) {
 	}
 	if r.o.resume {
 		out, err := pipeline.ResumeOutput(path, completion.ParseLine)
-		if err != nil {
+		var pe *fs.PathError
+		switch {
+		case errors.As(err, &pe): // not what is in it
+			return nil, &writeError{fmt.Errorf("--output: %w", err)}
+		case err != nil:
 			return nil, &inputError{err: fmt.Errorf("--resume: %w", err)}
 		}
 		if out.Lines() == 0 {

@@ -140,10 +140,18 @@ func (r *recordsRun) progress(st completion.SlotStats) (share float64, detail st
 // summary tells what the run did, and what of the time was not the engine's.
 func (r *recordsRun) summary(st completion.SlotStats) {
 	n := r.stream.Counts()
-	r.l.message("info", fmt.Sprintf("%d records: %d done, %d failed, %d of them were there; %d tokens read, %d reused, %d generated in %.1f s (%.1f a second)%s",
-		n.Read, n.Read-n.Failed, n.Failed, n.Skipped, st.PromptTokens, st.CachedTokens, st.GeneratedTokens, st.Total.Seconds(),
+	r.l.message("info", fmt.Sprintf("%d records: %d done, %d failed%s; %d tokens read, %d reused, %d generated in %.1f s (%.1f a second)%s",
+		n.Read, n.Read-n.Failed, n.Failed, earlier(n), st.PromptTokens, st.CachedTokens, st.GeneratedTokens, st.Total.Seconds(),
 		float64(st.GeneratedTokens)/max(st.Total.Seconds(), 1e-9), guessed(st.GuessedTokens, st.ConfirmedTokens)))
 	r.times(st)
+}
+
+// earlier says how many of the records an earlier run did.
+func earlier(n pipeline.Counts) string {
+	if n.Skipped == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of them in an earlier run", n.Skipped)
 }
 
 // times says in the log where the time went.

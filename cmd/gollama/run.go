@@ -283,14 +283,17 @@ func warnMachine(l *logging, o *options) {
 		return
 	}
 	def := engine.DefaultParams()
-	for name, used := range map[string]bool{
-		"n-gpu-layers": o.NGPULayers != 0 && o.NGPULayers != def.NGPULayers,
-		"split-mode":   o.SplitMode != def.SplitMode,
-		"tensor-split": len(o.TensorSplit) > 0,
-		"main-gpu":     o.MainGPU != def.MainGPU,
+	for _, f := range []struct {
+		name string
+		used bool
+	}{
+		{"n-gpu-layers", o.NGPULayers != 0 && o.NGPULayers != def.NGPULayers},
+		{"split-mode", o.SplitMode != def.SplitMode},
+		{"tensor-split", len(o.TensorSplit) > 0},
+		{"main-gpu", o.MainGPU != def.MainGPU},
 	} {
-		if used {
-			l.warnf("--%s has no effect: there is no device besides the CPU", name)
+		if f.used {
+			l.warnf("--%s has no effect: there is no device besides the CPU", f.name)
 		}
 	}
 }

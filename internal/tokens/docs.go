@@ -180,18 +180,20 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 		return nil
 	}
 	d := Doc{Source: name, Record: i}
+	fail := func(format string, args ...any) error {
+		d.Err = where(Doc{Source: name}, fmt.Errorf("line %d: %w", i+1, fmt.Errorf(format, args...)))
+		return yield(d)
+	}
 	var obj map[string]json.RawMessage
 	if err := json.Unmarshal(line, &obj); err != nil {
-		d.Err = fmt.Errorf("line %d: not a JSON object: %w", i+1, err)
-		return yield(d)
+		return fail("not a JSON object: %w", err)
 	}
 	d.ID = obj["id"]
 	path := strings.Split(in.Field, ".")
 	for _, key := range path[:len(path)-1] {
 		var inner map[string]json.RawMessage
 		if err := json.Unmarshal(obj[key], &inner); err != nil {
-			d.Err = fmt.Errorf("line %d: field %q is not there", i+1, in.Field)
-			return yield(d)
+			return fail("field %q is not there", in.Field)
 		}
 		obj = inner
 	}
@@ -203,11 +205,10 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 	var text *string
 	switch err := json.Unmarshal(raw, &text); {
 	case !ok:
-		d.Err = fmt.Errorf("line %d: field %q is not there", i+1, in.Field)
+		return fail("field %q is not there", in.Field)
 	case err != nil || text == nil:
-		d.Err = fmt.Errorf("line %d: field %q is no string", i+1, in.Field)
-	default:
-		d.Text = []byte(*text)
+		return fail("field %q is no string", in.Field)
 	}
+	d.Text = []byte(*text)
 	return yield(d)
 }
