@@ -15,7 +15,7 @@ var mtmdCommand = &command{
 	name:     "mtmd",
 	synopsis: "-m FILE --mmproj FILE [--image FILE]... -p TEXT [flags]",
 	short:    "Answer questions about images and sounds, one by one or by the folder.",
-	long: `Reads a model, its projector, and media: images (PNG, JPEG, GIF, BMP, WebP, TIFF) or
+	long: `Reads a model, its projector, and media: images (PNG, JPEG, GIF, BMP, WebP, TIFF, PNM) or
 sounds (WAV, MP3, FLAC), before the prompt of -p, -f or standard input, in one
 message of the user. Writes the answer to standard output, and nothing else. With
 -i it talks at the terminal.
@@ -85,13 +85,12 @@ func showCaps(e *env, o *options) error {
 		return err
 	}
 	b, err := json.Marshal(struct {
-		Vision      bool   `json:"vision"`
-		Audio       bool   `json:"audio"`
-		Video       bool   `json:"video"`
-		VisionType  string `json:"vision_projector,omitempty"`
-		AudioType   string `json:"audio_projector,omitempty"`
-		NEmbd       int    `json:"n_embd"` // of the text model that it goes with
-		Name, MMPrj string `json:"-"`
+		Vision     bool   `json:"vision"`
+		Audio      bool   `json:"audio"`
+		Video      bool   `json:"video"`
+		VisionType string `json:"vision_projector,omitempty"`
+		AudioType  string `json:"audio_projector,omitempty"`
+		NEmbd      int    `json:"n_embd"` // of the text model that it goes with
 	}{Vision: p.Vision, Audio: p.Audio, VisionType: p.VisionType, AudioType: p.AudioType, NEmbd: p.NEmbd})
 	if err != nil {
 		return err

@@ -224,7 +224,7 @@ func TestGenerateCancelled(t *testing.T) {
 
 var errAborted = errors.New("aborted") // what the engine says does not matter
 
-// TestTruncate has the table of mtmd-seed.md, row 27.
+// TestTruncate: of n tokens, as many are left as llama.rn leaves (truncatePrompt).
 func TestTruncate(t *testing.T) {
 	for _, tt := range []struct{ nCtx, keep, n, want int }{
 		{512, 0, 512, 256}, {512, 0, 767, 511}, {512, 0, 768, 256}, {512, 0, 1023, 511}, {512, 0, 1024, 256},

@@ -330,10 +330,9 @@ func TestMediaMany(t *testing.T) {
 	if s.Encodes != 300 || s.CacheBytes > 20*4*4*64 {
 		t.Errorf("got %+v, want 300 encodes and at most 20 pictures kept", s)
 	}
-	// 5 % of what the process had after 20 pictures, as mtmd-seed.md asks for, and 2 MiB that the Go heap comes and goes by. A
+	// 5 % of what the process had after 20 pictures, and 2 MiB that the Go heap comes and goes by. A
 	// preprocessed picture kept each time would be 280 x 37 KiB.
 	if now := resident(); at20 > 0 && now > at20+at20/20+2<<20 {
 		t.Errorf("the process grew from %d to %d KiB", at20>>10, now>>10)
 	}
-	return n
 }

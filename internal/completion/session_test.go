@@ -107,8 +107,7 @@ func TestSessionProperty(t *testing.T) {
 	})
 }
 
-// TestSessionReuse has rows 26 and 52 of mtmd-seed.md: the same prompt again
-// takes one token, and a cache that lost its beginning is not built upon.
+// TestSessionReuse: the same prompt again takes one token, and a cache that lost its beginning is not built upon.
 func TestSessionReuse(t *testing.T) {
 	s, c := cellSession(t, 256)
 	open := 0
