@@ -34,9 +34,13 @@ func (c *Context) SetLoRA(list []LoRAInfo) error {
 	if !C.gl_lora_set(c.ptr, cArray(&a, ptrs), cArray(&a, scales), C.int(len(list)), &e) {
 		return &Error{Op: "apply LoRA adapters", Msg: "the engine failed: " + errText(&e)}
 	}
+	c.set = slices.Clone(list)
 	c.ClearMemory()
 	return nil
 }
+
+// LoRAs returns the adapters that are applied.
+func (c *Context) LoRAs() []LoRAInfo { return slices.Clone(c.set) }
 
 // loadLoRAs loads those adapters that are not loaded yet.
 func (c *Context) loadLoRAs(list []LoRAInfo) error {

@@ -29,6 +29,7 @@ type Context struct {
 	base    int    // index in the last batch of the chunk's first token
 
 	loras map[string]unsafe.Pointer // loaded adapters by path
+	set   []LoRAInfo                // those applied
 
 	follower *Speculator // evaluates what this context does, with a draft model; nil without
 	reading  *reading    // hidden states that are read, nil for none

@@ -132,6 +132,9 @@ func (v *Vocab) EOT() Token { return TokenNull }
 // SEP returns TokenNull.
 func (v *Vocab) SEP() Token { return TokenNull }
 
+// NL returns TokenNull.
+func (v *Vocab) NL() Token { return TokenNull }
+
 // PAD returns TokenNull.
 func (v *Vocab) PAD() Token { return TokenNull }
 
@@ -227,6 +230,9 @@ func (c *Context) SeqAdd(seq, p0, p1, delta int) bool { return false }
 // SeqCp returns false.
 func (c *Context) SeqCp(src, dst, p0, p1 int) bool { return false }
 
+// SeqKeep returns false.
+func (c *Context) SeqKeep(seq int) bool { return false }
+
 // SeqPosMin returns -1.
 func (c *Context) SeqPosMin(int) int { return -1 }
 
@@ -239,14 +245,29 @@ func (c *Context) ClearMemory() {}
 // CanShift returns false.
 func (c *Context) CanShift() bool { return false }
 
+// Perf returns zeros.
+func (c *Context) Perf() Perf { return Perf{} }
+
+// ResetPerf does nothing.
+func (c *Context) ResetPerf() {}
+
+// State returns ErrNoCgo.
+func (c *Context) State() ([]byte, error) { return nil, ErrNoCgo }
+
 // SeqState returns ErrNoCgo.
 func (c *Context) SeqState(int) ([]byte, error) { return nil, ErrNoCgo }
+
+// SetState returns ErrNoCgo.
+func (c *Context) SetState([]byte) error { return ErrNoCgo }
 
 // SetSeqState returns ErrNoCgo.
 func (c *Context) SetSeqState(int, []byte) error { return ErrNoCgo }
 
 // SetLoRA returns ErrNoCgo.
 func (c *Context) SetLoRA([]LoRAInfo) error { return ErrNoCgo }
+
+// LoRAs returns nothing.
+func (c *Context) LoRAs() []LoRAInfo { return nil }
 
 // SetControlVector returns ErrNoCgo.
 func (c *Context) SetControlVector([]ControlVectorInfo, int, int) error { return ErrNoCgo }

@@ -62,6 +62,15 @@ func (c *Context) SeqCp(src, dst, p0, p1 int) bool {
 	return c.alike(func(d *Context) bool { return d.SeqCp(src, dst, p0, p1) })
 }
 
+// SeqKeep removes all other sequences.
+func (c *Context) SeqKeep(seq int) bool {
+	if !c.seqOK(seq) {
+		return false
+	}
+	C.gl_mem_keep(c.ptr, C.int(seq))
+	return c.alike(func(d *Context) bool { return d.SeqKeep(seq) })
+}
+
 // SeqPosMin returns the lowest position held of seq, -1 if there is none.
 func (c *Context) SeqPosMin(seq int) int {
 	if !c.seqOK(seq) {
@@ -92,6 +101,24 @@ func (c *Context) CanShift() bool {
 	return c != nil && c.ptr != nil && bool(C.gl_mem_can_shift(c.ptr)) && c.alike((*Context).CanShift)
 }
 
+// Perf returns the times measured so far.
+func (c *Context) Perf() Perf {
+	if c == nil || c.ptr == nil {
+		return Perf{}
+	}
+	var p C.gl_perf
+	C.gl_perf_get(c.ptr, &p)
+	return Perf{LoadMS: float64(p.load_ms), PromptMS: float64(p.prompt_ms), GenMS: float64(p.gen_ms),
+		NPrompt: int(p.n_prompt), NGen: int(p.n_gen)}
+}
+
+// ResetPerf starts measuring anew.
+func (c *Context) ResetPerf() {
+	if c != nil && c.ptr != nil {
+		C.gl_perf_reset(c.ptr)
+	}
+}
+
 // A state is stateMagic, the CRC-32C of the rest, and llama.cpp's bytes. The
 // sum is there because llama.cpp asserts on some damaged states.
 const (
@@ -101,14 +128,33 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// SeqState returns the memory of one sequence, to be restored into a context of
+// State returns the memory of all sequences, to be restored into a context of
 // the same model and settings. The logits are not part of it.
+func (c *Context) State() ([]byte, error) { return c.state(-1) }
+
+// SeqState returns the memory of one sequence.
 func (c *Context) SeqState(seq int) ([]byte, error) {
+	if c != nil && c.ptr != nil && !c.seqOK(seq) {
+		return nil, fmt.Errorf("save state: sequence %d is not below %d", seq, c.NSeqMax())
+	}
+	return c.state(seq)
+}
+
+// SetState restores what State returned. On an error the memory is empty.
+func (c *Context) SetState(state []byte) error { return c.setState(-1, state) }
+
+// SetSeqState restores what SeqState returned, as sequence seq. On an error the
+// sequence is empty.
+func (c *Context) SetSeqState(seq int, state []byte) error {
+	if c != nil && c.ptr != nil && !c.seqOK(seq) {
+		return fmt.Errorf("restore state: sequence %d is not below %d", seq, c.NSeqMax())
+	}
+	return c.setState(seq, state)
+}
+
+func (c *Context) state(seq int) ([]byte, error) {
 	if c == nil || c.ptr == nil {
 		return nil, ErrClosed
-	}
-	if !c.seqOK(seq) {
-		return nil, fmt.Errorf("save state: sequence %d is not below %d", seq, c.NSeqMax())
 	}
 	var e C.gl_err
 	n := int(C.gl_state_size(c.ptr, C.int(seq), &e))
@@ -126,17 +172,16 @@ func (c *Context) SeqState(seq int) ([]byte, error) {
 	return buf, nil
 }
 
-// SetSeqState restores what SeqState returned, as sequence seq. On an error the
-// sequence is empty.
-func (c *Context) SetSeqState(seq int, state []byte) error {
+func (c *Context) setState(seq int, state []byte) error {
 	if c == nil || c.ptr == nil {
 		return ErrClosed
 	}
-	if !c.seqOK(seq) {
-		return fmt.Errorf("restore state: sequence %d is not below %d", seq, c.NSeqMax())
-	}
 	fail := func(msg string) error {
-		c.SeqRm(seq, -1, -1)
+		if seq < 0 {
+			c.ClearMemory()
+		} else {
+			c.SeqRm(seq, -1, -1)
+		}
 		return &Error{Op: "restore state", Msg: msg}
 	}
 	if c.follower != nil && c.follower.draft != nil {

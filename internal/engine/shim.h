@@ -79,7 +79,7 @@ int gl_model_meta_val(const struct llama_model * m, const char * key, char * dst
 const char * gl_model_chat_template(const struct llama_model * m, const char * name);
 
 // ---- vocabulary (shim_text.cpp) ----
-typedef struct { int32_t bos, eos, eot, sep, pad, mask; bool add_bos, add_eos, add_sep; } gl_specials;
+typedef struct { int32_t bos, eos, eot, sep, nl, pad, mask; bool add_bos, add_eos, add_sep; } gl_specials;
 void gl_vocab_specials(const struct llama_model * m, gl_specials * out);
 // The number of tokens, or minus the number that did not fit in cap.
 int32_t gl_tokenize(const struct llama_model * m, const char * text, int32_t len, int32_t * out, int32_t cap,
@@ -156,6 +156,7 @@ double gl_log_softmax(const float * logits, int n, int token);
 void gl_mem_clear(gl_ctx * c);
 bool gl_mem_rm(gl_ctx * c, int seq, int p0, int p1);
 void gl_mem_cp(gl_ctx * c, int src, int dst, int p0, int p1);
+void gl_mem_keep(gl_ctx * c, int seq);
 void gl_mem_add(gl_ctx * c, int seq, int p0, int p1, int delta);
 int gl_mem_min(gl_ctx * c, int seq);
 int gl_mem_max(gl_ctx * c, int seq);
@@ -165,6 +166,10 @@ bool gl_mem_can_shift(gl_ctx * c);
 size_t gl_state_size(gl_ctx * c, int seq, gl_err * err);
 size_t gl_state_get(gl_ctx * c, int seq, uint8_t * dst, size_t n, gl_err * err);
 size_t gl_state_set(gl_ctx * c, int seq, const uint8_t * src, size_t n, gl_err * err);
+
+typedef struct { double load_ms, prompt_ms, gen_ms; int n_prompt, n_gen; } gl_perf;
+void gl_perf_get(gl_ctx * c, gl_perf * out);
+void gl_perf_reset(gl_ctx * c);
 
 void * gl_lora_load(struct llama_model * m, const char * path, gl_err * err);
 void gl_lora_free(void * adapter);

@@ -280,6 +280,7 @@ float * gl_embeddings(gl_ctx * c, int i, int seq) {
 void gl_mem_clear(gl_ctx * c) { llama_memory_clear(llama_get_memory(c->lctx), true); }
 bool gl_mem_rm(gl_ctx * c, int seq, int p0, int p1) { return llama_memory_seq_rm(llama_get_memory(c->lctx), seq, p0, p1); }
 void gl_mem_cp(gl_ctx * c, int src, int dst, int p0, int p1) { llama_memory_seq_cp(llama_get_memory(c->lctx), src, dst, p0, p1); }
+void gl_mem_keep(gl_ctx * c, int seq) { llama_memory_seq_keep(llama_get_memory(c->lctx), seq); }
 void gl_mem_add(gl_ctx * c, int seq, int p0, int p1, int delta) {
     llama_memory_seq_add(llama_get_memory(c->lctx), seq, p0, p1, delta);
 }
@@ -288,16 +289,25 @@ int gl_mem_max(gl_ctx * c, int seq) { return llama_memory_seq_pos_max(llama_get_
 bool gl_mem_can_shift(gl_ctx * c) { return llama_memory_can_shift(llama_get_memory(c->lctx)); }
 
 size_t gl_state_size(gl_ctx * c, int seq, gl_err * err) {
-    return guard(err, (size_t) 0, [&] { return llama_state_seq_get_size(c->lctx, seq); });
+    return guard(err, (size_t) 0, [&] { return seq < 0 ? llama_state_get_size(c->lctx) : llama_state_seq_get_size(c->lctx, seq); });
 }
 
 size_t gl_state_get(gl_ctx * c, int seq, uint8_t * dst, size_t n, gl_err * err) {
-    return guard(err, (size_t) 0, [&] { return llama_state_seq_get_data(c->lctx, dst, n, seq); });
+    return guard(err, (size_t) 0,
+                 [&] { return seq < 0 ? llama_state_get_data(c->lctx, dst, n) : llama_state_seq_get_data(c->lctx, dst, n, seq); });
 }
 
 size_t gl_state_set(gl_ctx * c, int seq, const uint8_t * src, size_t n, gl_err * err) {
-    return guard(err, (size_t) 0, [&] { return llama_state_seq_set_data(c->lctx, src, n, seq); });
+    return guard(err, (size_t) 0,
+                 [&] { return seq < 0 ? llama_state_set_data(c->lctx, src, n) : llama_state_seq_set_data(c->lctx, src, n, seq); });
 }
+
+void gl_perf_get(gl_ctx * c, gl_perf * o) {
+    const auto d = llama_perf_context(c->lctx);
+    *o = { d.t_load_ms, d.t_p_eval_ms, d.t_eval_ms, d.n_p_eval, d.n_eval };
+}
+
+void gl_perf_reset(gl_ctx * c) { llama_perf_context_reset(c->lctx); }
 
 // ---- adapters ----
 

@@ -60,6 +60,7 @@ void gl_vocab_specials(const struct llama_model * m, gl_specials * o) {
     o->eos     = llama_vocab_eos(v);
     o->eot     = llama_vocab_eot(v);
     o->sep     = llama_vocab_sep(v);
+    o->nl      = llama_vocab_nl(v);
     o->pad     = llama_vocab_pad(v);
     o->mask    = llama_vocab_mask(v);
     o->add_bos = llama_vocab_get_add_bos(v);

@@ -211,13 +211,13 @@ func TestDraftMemory(t *testing.T) {
 	same("removed")
 	c.SeqCp(0, 1, -1, -1)
 	same("copied")
-	c.SeqRm(0, -1, -1)
-	same("removed whole")
+	c.SeqKeep(1)
+	same("kept")
 	if !c.SeqAdd(1, 1, 3, 4) {
 		t.Error("no shift")
 	}
 	same("shifted")
-	if err := c.SetSeqState(1, []byte("x")); err == nil {
+	if err := c.SetState([]byte("x")); err == nil {
 		t.Error("a state was restored beside a draft model")
 	}
 	c.ClearMemory()

@@ -132,6 +132,12 @@ type Guess struct {
 	Tokens        []Token
 }
 
+// Perf is what a Context has measured; all 0 with NoPerf.
+type Perf struct {
+	LoadMS, PromptMS, GenMS float64
+	NPrompt, NGen           int // tokens
+}
+
 // Levels of log lines.
 const (
 	LogError = 1

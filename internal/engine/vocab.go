@@ -45,7 +45,7 @@ func newVocab(m *Model) *Vocab {
 	C.gl_model_get_info(m.ptr, &ci)
 	v.typ = int(ci.vocab_type)
 	none := C.int32_t(TokenNull)
-	v.sp = C.gl_specials{bos: none, eos: none, eot: none, sep: none, pad: none, mask: none}
+	v.sp = C.gl_specials{bos: none, eos: none, eot: none, sep: none, nl: none, pad: none, mask: none}
 	if v.typ != vocabNone {
 		C.gl_vocab_specials(m.ptr, &v.sp)
 	}
@@ -74,6 +74,9 @@ func (v *Vocab) EOT() Token { return Token(v.sp.eot) }
 
 // SEP returns the separator token or TokenNull.
 func (v *Vocab) SEP() Token { return Token(v.sp.sep) }
+
+// NL returns the newline token or TokenNull.
+func (v *Vocab) NL() Token { return Token(v.sp.nl) }
 
 // PAD returns the padding token or TokenNull.
 func (v *Vocab) PAD() Token { return Token(v.sp.pad) }
