@@ -11,7 +11,7 @@ go=${GO:-go}
 parts='slow faults kills fuzz race asan tokens engine vuln repeat'
 
 if [ -n "${SHORT:-}" ]; then
-    fuzztime=2s faults=1 tags= mb=1 times=20
+    fuzztime=2s faults=1 tags= mb= times=20
     slow='Interrupted|Stock|QLoRA' longer= slowasan=TemplateBombs
     packages='./internal/engine/... ./internal/pipeline ./internal/completion'
 else
