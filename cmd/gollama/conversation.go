@@ -71,14 +71,14 @@ func parseConversation(data []byte, conv *completion.Conversation) error {
 	if fields["messages"] == nil {
 		return errors.New("there are no messages")
 	}
-	for _, f := range []struct {
-		name string
-		to   any
-	}{{"tools", &conv.Tools}, {"parallel_tool_calls", &conv.Parallel}} {
-		if raw := fields[f.name]; raw != nil {
-			if err := json.Unmarshal(raw, f.to); err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
-			}
+	if raw := fields["tools"]; raw != nil {
+		if err := pipeline.DecodeList(raw, &conv.Tools); err != nil {
+			return pipeline.JSONAt("tools", err)
+		}
+	}
+	if raw := fields["parallel_tool_calls"]; raw != nil {
+		if err := pipeline.Decode(raw, &conv.Parallel); err != nil {
+			return pipeline.JSONAt("parallel_tool_calls", err)
 		}
 	}
 	if raw := fields["tool_choice"]; raw != nil {
@@ -90,8 +90,8 @@ func parseConversation(data []byte, conv *completion.Conversation) error {
 }
 
 func parseMessages(data []byte, conv *completion.Conversation) error {
-	if err := json.Unmarshal(data, &conv.Messages); err != nil {
-		return fmt.Errorf("messages: %w", err)
+	if err := pipeline.DecodeList(data, &conv.Messages); err != nil {
+		return pipeline.JSONAt("messages", err)
 	}
 	if len(conv.Messages) == 0 {
 		return errors.New("messages: there are none")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -56,7 +57,7 @@ func readInit(path string) (initConfig, error) {
 	dec.KnownFields(true)
 	if err := dec.Decode(&c); err != nil {
 		text := strings.TrimPrefix(strings.TrimPrefix(oneLine(err), "yaml: "), "unmarshal errors:; ")
-		return c, usagef("--init: %s: %s", path, strings.ReplaceAll(text, " in type main.initConfig", ""))
+		return c, usagef("--init: %s: %s", path, yamlWords(text))
 	}
 	for _, v := range []struct {
 		name string
@@ -73,6 +74,33 @@ func readInit(path string) (initConfig, error) {
 		return c, usagef("--init: %s: vocab-size is for a vocabulary that is learned, and a tokenizer is given", path)
 	}
 	return c, c.readTemplate(path)
+}
+
+// yamlMismatch is how the YAML library words a value of another kind: with its own tag and Go's type.
+var yamlMismatch = regexp.MustCompile("cannot unmarshal !!(\\w+)( `[^`]*`)? into ([\\w.\\[\\]]+)")
+
+// yamlWords words an error of the YAML library without Go's types.
+func yamlWords(text string) string {
+	text = strings.ReplaceAll(text, " in type main.initConfig", "")
+	return yamlMismatch.ReplaceAllStringFunc(text, func(s string) string {
+		m := yamlMismatch.FindStringSubmatch(s)
+		got := map[string]string{"seq": "a list", "map": "keys and values"}[m[1]]
+		if got == "" {
+			got = strings.TrimSpace(m[2])
+		}
+		want := "keys and values"
+		switch {
+		case strings.HasPrefix(m[3], "int"), strings.HasPrefix(m[3], "uint"):
+			want = "a whole number"
+		case strings.HasPrefix(m[3], "float"):
+			want = "a number"
+		case m[3] == "string":
+			want = "a text"
+		case m[3] == "bool":
+			want = "true or false"
+		}
+		return "got " + got + ", want " + want
+	})
 }
 
 // readTemplate puts the chat template in the place of its file's name, and finds out whether it can be read as one.

@@ -343,12 +343,12 @@ func (s *imatrixSource) encodeChat(fields map[string]json.RawMessage) ([]engine.
 		return nil, errors.New("messages: the model has no chat template (--chat-template, --chat-template-file)")
 	}
 	in := engine.ChatInput{Now: chatClock, ParseSpecial: s.m.o.ParseSpecial}
-	if err := json.Unmarshal(fields["messages"], &in.Messages); err != nil {
-		return nil, fmt.Errorf("messages: %w", err)
+	if err := pipeline.DecodeList(fields["messages"], &in.Messages); err != nil {
+		return nil, pipeline.JSONAt("messages", err)
 	}
 	if fields["tools"] != nil {
-		if err := json.Unmarshal(fields["tools"], &in.Tools); err != nil {
-			return nil, fmt.Errorf("tools: %w", err)
+		if err := pipeline.DecodeList(fields["tools"], &in.Tools); err != nil {
+			return nil, pipeline.JSONAt("tools", err)
 		}
 	}
 	p, err := s.chat.Render(&in)

@@ -218,7 +218,7 @@ func partMedia(part json.RawMessage) (*mediaRef, error) {
 		Media, Image json.RawMessage
 		Sound        json.RawMessage `json:"audio"`
 	}
-	if err := json.Unmarshal(part, &p); err != nil {
+	if err := pipeline.Decode(part, &p); err != nil {
 		return nil, err
 	}
 	var raw json.RawMessage

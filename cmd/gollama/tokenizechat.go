@@ -7,6 +7,7 @@ import (
 
 	"gollama/internal/completion"
 	"gollama/internal/engine"
+	"gollama/internal/pipeline"
 	"gollama/internal/tokens"
 )
 
@@ -33,7 +34,7 @@ func (c *chatTokens) render(raw json.RawMessage) (*tokens.Conversation, error) {
 		return nil, c.err
 	}
 	var in engine.ChatInput
-	if err := json.Unmarshal(raw, &in.Messages); err != nil {
+	if err := pipeline.DecodeList(raw, &in.Messages); err != nil {
 		return nil, err
 	}
 	n := len(in.Messages)

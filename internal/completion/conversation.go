@@ -32,8 +32,8 @@ func (p *parsed) converse(r *Request, raw json.RawMessage) error {
 
 // converse makes the prompt of a record with messages.
 func (q *Requests) converse(r *Request, p *parsed) error {
-	if err := json.Unmarshal(p.messages, &p.conv.Messages); err != nil {
-		return valueError("messages", "%s", err)
+	if err := pipeline.DecodeList(p.messages, &p.conv.Messages); err != nil {
+		return decodeError("messages", err)
 	}
 	if p.prefill != "" {
 		p.conv.Messages = append(p.conv.Messages, engine.ChatMessage{Role: "assistant", Content: p.prefill})
@@ -63,7 +63,7 @@ func (q *Requests) converse(r *Request, p *parsed) error {
 // The fields of a record that say something about its conversation.
 func init() {
 	for name, set := range map[string]func(c *Conversation, raw json.RawMessage) error{
-		"tools":       func(c *Conversation, raw json.RawMessage) error { return json.Unmarshal(raw, &c.Tools) },
+		"tools":       func(c *Conversation, raw json.RawMessage) error { return pipeline.DecodeList(raw, &c.Tools) },
 		"tool_choice": (*Conversation).SetToolChoice,
 		"parallel_tool_calls": func(c *Conversation, raw json.RawMessage) error {
 			c.Parallel = new(bool)

@@ -61,6 +61,11 @@ func valueError(field, format string, args ...any) error {
 	return &pipeline.RecordError{Code: CodeInvalidValue, Msg: field + ": " + fmt.Sprintf(format, args...)}
 }
 
+// decodeError is valueError for what is wrong within the field.
+func decodeError(field string, err error) error {
+	return &pipeline.RecordError{Code: CodeInvalidValue, Msg: pipeline.JSONAt(field, err).Error()}
+}
+
 // Parse makes a request of a record, in our form or in OpenAI's batch form. The
 // error, always the record's own, is a *pipeline.RecordError.
 func (q *Requests) Parse(rec *pipeline.Record) (*Request, error) {
@@ -122,7 +127,7 @@ func (q *Requests) set(r *Request, p *parsed, fields map[string]json.RawMessage)
 			if errors.As(err, &e) {
 				return err
 			}
-			return valueError(name, "%s", err)
+			return decodeError(name, err)
 		}
 		prompt = prompt || name == "prompt"
 	}
@@ -377,7 +382,7 @@ func setResponseFormat(r *Request, _ *parsed, raw json.RawMessage) error {
 			Schema json.RawMessage `json:"schema"`
 		} `json:"json_schema"`
 	}
-	if err := json.Unmarshal(raw, &f); err != nil {
+	if err := pipeline.Decode(raw, &f); err != nil {
 		return err
 	}
 	switch {

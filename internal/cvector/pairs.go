@@ -155,7 +155,7 @@ func JSONPairs(r io.Reader, name string) ([]Pair, error) {
 
 func parsePair(raw []byte, where string) ([]Pair, error) {
 	var j jsonPair
-	if err := json.Unmarshal(raw, &j); err != nil {
+	if err := pipeline.Decode(raw, &j); err != nil {
 		return nil, err
 	}
 	p := Pair{Where: where}
@@ -186,12 +186,12 @@ func parsePair(raw []byte, where string) ([]Pair, error) {
 func parseText(raw json.RawMessage) (Text, error) {
 	var t Text
 	if raw[0] == '"' {
-		return t, json.Unmarshal(raw, &t.Plain)
+		return t, pipeline.Decode(raw, &t.Plain)
 	}
 	if raw[0] != '[' {
 		return t, errors.New("want a text or a list of messages")
 	}
-	if err := json.Unmarshal(raw, &t.Messages); err != nil {
+	if err := pipeline.DecodeList(raw, &t.Messages); err != nil {
 		return t, err
 	}
 	if len(t.Messages) == 0 {

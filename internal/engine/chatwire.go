@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"gollama/internal/pipeline"
 )
 
 // wireMessage is a message in OpenAI's JSON, which llama.cpp reads too.
@@ -80,31 +82,32 @@ func (m ChatMessage) MarshalJSON() ([]byte, error) {
 // an object. Members that it does not know are left out.
 func (m *ChatMessage) UnmarshalJSON(b []byte) error {
 	var w wireMessage
-	if err := json.Unmarshal(b, &w); err != nil {
+	if err := pipeline.Decode(b, &w); err != nil {
 		return err
 	}
 	*m = ChatMessage{Role: w.Role, Reasoning: w.Reasoning, Name: w.Name, ToolCallID: w.ToolCallID}
 	switch {
 	case len(w.Content) == 0 || string(w.Content) == "null":
 	case w.Content[0] == '"':
-		if err := json.Unmarshal(w.Content, &m.Content); err != nil {
-			return err
+		if err := pipeline.Decode(w.Content, &m.Content); err != nil {
+			return pipeline.JSONAt("content", err)
 		}
 	case w.Content[0] == '[':
-		if err := json.Unmarshal(w.Content, &m.Parts); err != nil {
-			return err
+		if err := pipeline.Decode(w.Content, &m.Parts); err != nil {
+			return pipeline.JSONAt("content", err)
 		}
 	default:
-		return errors.New("content is neither a string nor an array of parts")
+		return pipeline.JSONAt("content", fmt.Errorf("got %s, want a string or an array of parts", pipeline.Kind(w.Content)))
 	}
 	for i, c := range w.ToolCalls {
+		place := fmt.Sprintf("tool_calls[%d]", i)
 		if c.Type != "" && c.Type != "function" {
-			return fmt.Errorf("tool call %d: type %q, want function", i+1, c.Type)
+			return pipeline.JSONAt(place+".type", fmt.Errorf("got %q, want function", c.Type))
 		}
 		call := ToolCall{ID: c.ID, Name: c.Function.Name, Arguments: string(c.Function.Arguments)}
 		if strings.HasPrefix(call.Arguments, `"`) {
-			if err := json.Unmarshal(c.Function.Arguments, &call.Arguments); err != nil {
-				return err
+			if err := pipeline.Decode(c.Function.Arguments, &call.Arguments); err != nil {
+				return pipeline.JSONAt(place+".function.arguments", err)
 			}
 		}
 		m.ToolCalls = append(m.ToolCalls, call)
@@ -120,11 +123,11 @@ func (t ChatTool) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads OpenAI's form.
 func (t *ChatTool) UnmarshalJSON(b []byte) error {
 	var w wireTool
-	if err := json.Unmarshal(b, &w); err != nil {
+	if err := pipeline.Decode(b, &w); err != nil {
 		return err
 	}
 	if w.Type != "function" {
-		return fmt.Errorf("a tool of type %q, want function", w.Type)
+		return pipeline.JSONAt("type", fmt.Errorf("got %q, want function", w.Type))
 	}
 	*t = ChatTool(w.Function)
 	return nil

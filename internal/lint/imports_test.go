@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"internal/opt/data":  append([]string{"internal/tokens"}, tools...), // token files
 	"internal/opt/graph": append([]string{"internal/opt/data"}, tools...),
 
-	// gguf is pure Go: engine checks a file with it before C sees the file.
+	// gguf is pure Go: engine checks a file with it before C sees the file. pipeline words the errors of JSON.
 	"internal/engine": {"internal/engine/ggml", "internal/engine/schematest", "internal/gguf", "internal/pipeline"},
 	// gguf writes through pipeline, which owns every atomic file.
 	"internal/gguf":     {"internal/engine/ggml", "internal/pipeline"},

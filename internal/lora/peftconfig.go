@@ -7,6 +7,8 @@ import (
 	"math"
 	"regexp"
 	"slices"
+
+	"gollama/internal/pipeline"
 )
 
 // peftConfig is what adapter_config.json says about the meaning of the tensors. Source: PEFT's LoraConfig.
@@ -32,7 +34,7 @@ func parsePEFTConfig(text []byte) (*peftConfig, error) {
 		return nil, adapterErrorf("%d bytes, want at most %d", len(text), maxConfig)
 	}
 	c := &peftConfig{R: 8, Alpha: 8} // LoraConfig's defaults
-	if err := json.Unmarshal(text, c); err != nil {
+	if err := pipeline.Decode(text, c); err != nil {
 		return nil, adapterErrorf("%s", err)
 	}
 	altered := []any{"pissa", "olora", "corda", "loftq", "lora_ga"}
@@ -70,7 +72,7 @@ func (p *patterns) UnmarshalJSON(text []byte) error {
 	if tok, err := dec.Token(); err != nil || tok == nil {
 		return err
 	} else if tok != json.Delim('{') {
-		return fmt.Errorf("a pattern list is %v, want an object", tok)
+		return fmt.Errorf("got %s, want an object of patterns", pipeline.Kind(text))
 	}
 	for dec.More() {
 		tok, err := dec.Token()
@@ -79,8 +81,8 @@ func (p *patterns) UnmarshalJSON(text []byte) error {
 		}
 		key, _ := tok.(string)
 		var v float64
-		if err := dec.Decode(&v); err != nil {
-			return err
+		if err := pipeline.DecodeNext(dec, &v); err != nil {
+			return fmt.Errorf("pattern %q: %w", key, err)
 		}
 		// Source: PEFT's get_pattern_key.
 		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)

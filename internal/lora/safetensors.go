@@ -81,7 +81,7 @@ func parseSafetensors(text []byte, room int64) ([]safeTensor, error) {
 		seen[name] = true
 		if name == "__metadata__" {
 			var skip map[string]string
-			if err := dec.Decode(&skip); err != nil {
+			if err := pipeline.DecodeNext(dec, &skip); err != nil {
 				return bad(err)
 			}
 			continue
@@ -117,7 +117,7 @@ func decodeSafeTensor(dec *json.Decoder, name string, room int64) (safeTensor, e
 		Offsets []int64  `json:"data_offsets"`
 	}
 	t := safeTensor{name: name}
-	if err := dec.Decode(&v); err != nil {
+	if err := pipeline.DecodeNext(dec, &v); err != nil {
 		return t, err
 	}
 	width, ok := safeDtypes[v.Dtype]

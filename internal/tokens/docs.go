@@ -185,7 +185,7 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 		return yield(d)
 	}
 	var obj map[string]json.RawMessage
-	if err := json.Unmarshal(line, &obj); err != nil {
+	if err := pipeline.Decode(line, &obj); err != nil {
 		return fail("not a JSON object: %w", err)
 	}
 	d.ID = obj["id"]

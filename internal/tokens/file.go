@@ -169,7 +169,7 @@ func OpenFile(path string) (*File, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %s", path, ErrFile, fmt.Sprintf(format, args...))
 	}
-	if err := json.Unmarshal(text, &t.Manifest); err != nil {
+	if err := pipeline.Decode(text, &t.Manifest); err != nil {
 		return nil, bad("%s.json: %v", path, err)
 	}
 	switch t.DType {

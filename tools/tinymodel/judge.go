@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gollama/internal/builtin/story"
+	"gollama/internal/pipeline"
 )
 
 // maxLine is the longest line that is read, in bytes; a story has under 1000.
@@ -162,7 +163,7 @@ func parseRecord(line []byte) (record, error) {
 		Text     *string         `json:"text"`
 		Messages []story.Message `json:"messages"`
 	}
-	if err := json.Unmarshal(line, &keys); err != nil {
+	if err := pipeline.Decode(line, &keys); err != nil {
 		return record{}, err
 	}
 	switch {

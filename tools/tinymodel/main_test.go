@@ -141,7 +141,7 @@ func TestErrors(t *testing.T) {
 		{"no such file to leave out", "", []string{"-not", filepath.Join(dir, "absent")}, "absent"},
 		{"no such folder", "", []string{"-n", "1", "-o", filepath.Join(dir, "absent", "x")}, "absent"},
 		{"nothing to check", "\n", nil, "in: no samples"},
-		{"bad JSON", "Once\n{\"text\": 1}\n", nil, "in:2: json: cannot unmarshal"},
+		{"bad JSON", "Once\n{\"text\": 1}\n", nil, "in:2: text: got a number, want a string"},
 		{"neither", "{}\n", nil, `in:1: want one of "text" and "messages"`},
 		{"long line", strings.Repeat("x", maxLine+1), nil, "in:1: bufio.Scanner: token too long"},
 	} {

@@ -119,14 +119,14 @@ func TestLoadErrors(t *testing.T) {
 	bad := func(line string) string { return "{\"text\":\"a\"}\n\n" + line + "\n{\"text\":\"b\"}\n" }
 	for _, tt := range []struct{ name, text, want string }{
 		{"a.jsonl", bad(`{"text":"a"`), "a.jsonl:3: byte 11: unexpected end of JSON input"},
-		{"a.jsonl", bad(`{"text":1}`), `a.jsonl:3: "text" is a JSON number`},
-		{"a.jsonl", bad(`[1]`), "a.jsonl:3: a JSON array, want an object"},
+		{"a.jsonl", bad(`{"text":1}`), "a.jsonl:3: text: got a number, want a string"},
+		{"a.jsonl", bad(`[1]`), "a.jsonl:3: got an array, want an object"},
 		{"a.jsonl", bad(`{"txt":"a"}`), "a.jsonl:3: 0 of"},
 		{"a.jsonl", bad(`{"text":"a","messages":[]}`), `a.jsonl:3: "messages" is empty`},
 		{"a.jsonl", bad(`{"text":"a","prompt":"b","completion":"c"}`), "a.jsonl:3: 2 of"},
 		{"a.jsonl", bad(`{"prompt":"b"}`), `a.jsonl:3: "prompt" and "completion" go together`},
-		{"a.jsonl", bad(`{"messages":[{"role":"user","content":7}]}`), "a.jsonl:3: content is neither"},
-		{"a.jsonl", bad(`{"messages":[{"role":"user","content":"x","weight":-1}]}`), "a.jsonl:3: a weight of -1"},
+		{"a.jsonl", bad(`{"messages":[{"role":"user","content":7}]}`), "a.jsonl:3: messages[0].content: got a number, want a string or an array of parts"},
+		{"a.jsonl", bad(`{"messages":[{"role":"user","content":"x","weight":-1}]}`), "a.jsonl:3: messages[0].weight: got -1, want 0 to "},
 		{"a.jsonl", bad("{\"text\":\"\xff\"}"), "a.jsonl:3: it is not UTF-8"},
 		{"a.txt", "a\nb\xffc", "a.txt:2: it is not UTF-8"},
 		{"a.jsonl", bad(`{"text":"` + strings.Repeat("x", 70) + `"}`), "a.jsonl:3: 72 tokens, at most 65 fit"},

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"gollama/internal/engine"
+	"gollama/internal/pipeline"
 )
 
 // message is a message of a conversation. With a weight, its tokens are learned with that one,
@@ -23,14 +24,14 @@ func (m *message) UnmarshalJSON(b []byte) error {
 	var w struct {
 		Weight *float32 `json:"weight"`
 	}
-	if err := json.Unmarshal(b, &w); err != nil {
+	if err := pipeline.Decode(b, &w); err != nil {
 		return err
 	}
 	if w.Weight != nil && !(*w.Weight >= 0 && *w.Weight <= maxWeight) {
-		return fmt.Errorf("a weight of %v: it is between 0 and %d", *w.Weight, maxWeight)
+		return pipeline.JSONAt("weight", fmt.Errorf("got %v, want 0 to %d", *w.Weight, maxWeight))
 	}
 	m.Weight = w.Weight
-	return json.Unmarshal(b, &m.ChatMessage)
+	return pipeline.Decode(b, &m.ChatMessage)
 }
 
 // record is what one document is made of: text, a prompt and its completion, or messages.
@@ -52,14 +53,20 @@ func parseRecord(line []byte) (record, error) {
 		return r, errors.New("it is not UTF-8")
 	}
 	var w struct {
-		Text       *string           `json:"text"`
-		Prompt     *string           `json:"prompt"`
-		Completion *string           `json:"completion"`
-		Messages   []message         `json:"messages"`
-		Tools      []engine.ChatTool `json:"tools"`
+		Text       *string         `json:"text"`
+		Prompt     *string         `json:"prompt"`
+		Completion *string         `json:"completion"`
+		Messages   json.RawMessage `json:"messages"`
+		Tools      json.RawMessage `json:"tools"`
 	}
-	if err := json.Unmarshal(line, &w); err != nil {
-		return r, jsonError(err)
+	if err := pipeline.Decode(line, &w); err != nil {
+		return r, err
+	}
+	if err := pipeline.DecodeList(w.Messages, &r.messages); err != nil {
+		return r, pipeline.JSONAt("messages", err)
+	}
+	if err := pipeline.DecodeList(w.Tools, &r.tools); err != nil {
+		return r, pipeline.JSONAt("tools", err)
 	}
 	forms := 0
 	if w.Text != nil {
@@ -73,9 +80,8 @@ func parseRecord(line []byte) (record, error) {
 		}
 		r.hasCompletion, r.prompt, r.completion = true, *w.Prompt, *w.Completion
 	}
-	if w.Messages != nil {
+	if len(w.Messages) > 0 && string(w.Messages) != "null" {
 		forms++
-		r.messages, r.tools = w.Messages, w.Tools
 		if len(r.messages) == 0 {
 			return r, errors.New(`"messages" is empty`)
 		}
@@ -84,22 +90,6 @@ func parseRecord(line []byte) (record, error) {
 		return r, fmt.Errorf(`%d of "text", "prompt" with "completion", and "messages": want one`, forms)
 	}
 	return r, nil
-}
-
-// jsonError makes the text of an error of encoding/json short.
-func jsonError(err error) error {
-	var typ *json.UnmarshalTypeError
-	if errors.As(err, &typ) {
-		if typ.Field == "" {
-			return fmt.Errorf("a JSON %s, want an object", typ.Value)
-		}
-		return fmt.Errorf("%q is a JSON %s", typ.Field, typ.Value)
-	}
-	var syn *json.SyntaxError
-	if errors.As(err, &syn) {
-		return fmt.Errorf("byte %d: %s", syn.Offset, syn.Error())
-	}
-	return err
 }
 
 // empty reports whether there is nothing in the record.
