@@ -10,10 +10,11 @@
 
 using namespace jinja;
 
-// Each limit is some 10 times what the largest of llama.cpp's own templates was seen to need (TestTemplateBudget). A step takes 10
-// to 100 ns: a template without an end is given a few seconds, and the same for each 30 kB of the conversation, as there are
-// templates that go through all messages for each.
-static constexpr size_t least_work = 60 * 1000 * 1000, work_per_byte = 2000;
+// The limits are several times what the most demanding of llama.cpp's own templates was seen to need (TestTemplateBudget): for a
+// thousand turns of 1 kB gemma-4's, which goes through all messages for each and is applied three times, takes 620 million steps.
+// A step is 10 ns on one core: a template without an end is stopped after 3 seconds, and another 10 for each MB of the conversation
+// (TestTemplateBombs, TestTemplateLongBombs).
+static constexpr size_t least_work = 250 * 1000 * 1000, work_per_byte = 850;
 static constexpr size_t least_memory = (size_t) 64 << 20, memory_per_byte = 100;
 static constexpr size_t most_nodes = 500 * 1000;
 static constexpr size_t most_stack = (size_t) 16 << 20;

@@ -106,7 +106,8 @@ gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const c
     return guard(err, (gl_chat *) nullptr, [&] {
         std::unique_ptr<gl_chat, void (*)(gl_chat *)> c(new gl_chat, gl_chat_free);
         c->builtin = builtin;
-        gl_on_budget(strlen(source) + strlen(tools), [&] {
+        // A template is parsed and applied to short conversations a few dozen times, which is little for each of its bytes.
+        gl_on_budget((strlen(source) + strlen(tools)) / 16, [&] {
             if (builtin) {
                 c->main.ptr = common_chat_templates_init(m, source, bos, eos);
                 return;
