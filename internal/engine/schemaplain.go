@@ -32,6 +32,9 @@ func (n *schemaNormalizer) plain(s *jsonObject, path string) (*jsonObject, error
 	}
 	uses := []string{"type"}
 	for _, t := range types {
+		if t == "integer" && slices.Contains(types, "number") {
+			continue // its bounds are the number's too, which no grammar has
+		}
 		uses = append(uses, typeKeywords[t]...)
 	}
 	if err := unused(s, path, uses...); err != nil {

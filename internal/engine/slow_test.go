@@ -2,4 +2,6 @@
 
 package engine
 
-func init() { randomSchemas, templateMutants, longTurns, runSlowBombs = 20000, 20000, 500, true }
+func init() {
+	randomSchemas, mutantSchemas, templateMutants, longTurns, runSlowBombs = 20000, 20000, 20000, 500, true
+}
