@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"gollama/internal/engine/ggml"
+	"gollama/internal/pipeline"
 )
 
 // maxSafetensorsHeader is the limit of the reference implementation (safetensors, MAX_HEADER_SIZE).
