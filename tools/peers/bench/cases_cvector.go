@@ -12,23 +12,23 @@ import (
 func cvectorCases(b *bench) []contest {
 	n := b.size(500, 30)
 	return []contest{
-		b.meanCase("mean", fmt.Sprintf("%d pairs of about 18 tokens, 2 threads", n), func() (string, string, error) { return b.pairs(n) }),
-		b.meanCase("mean-truncated", fmt.Sprintf("%d pairs, %d texts cut after each word, 2 threads", n, (n+textWords-1)/textWords),
+		b.meanCase("135m-f16", "mean", fmt.Sprintf("%d pairs of about 18 tokens, 2 threads", n), func() (string, string, error) { return b.pairs(n) }),
+		b.meanCase("135m-q8_0", "mean-truncated", fmt.Sprintf("%d pairs, %d texts cut after each word, 2 threads", n, (n+textWords-1)/textWords),
 			func() (string, string, error) { return b.truncatedPairs(n) }),
 		b.pcaCase(),
 	}
 }
 
 // meanCase runs the whole tool on pairs of texts.
-func (b *bench) meanCase(name, about string, pairs func() (positive, negative string, err error)) contest {
-	return contest{name: "cvector-generate/135m-f16/" + name, quick: true, rounds: 1, about: about,
+func (b *bench) meanCase(model, name, about string, pairs func() (positive, negative string, err error)) contest {
+	return contest{name: "cvector-generate/" + model + "/" + name, quick: true, rounds: 1, about: about,
 		setup: func(ctx context.Context) (*trial, error) {
-			model, err := b.model(ctx, "135m-f16")
+			path, err := b.model(ctx, model)
 			if err != nil {
 				return nil, err
 			}
 			positive, negative, err := pairs()
-			args := []string{"-m", model, "--positive-file", positive, "--negative-file", negative, "--method", "mean", "-t", "2"}
+			args := []string{"-m", path, "--positive-file", positive, "--negative-file", negative, "--method", "mean", "-t", "2"}
 			const peer = "llama-cvector-generator"
 			return turns([]measure{faster(peer, 3), smaller(peer, 0.1)},
 				b.own(append([]string{"cvector-generate", "-q", "-o", b.tmp("ours-v.gguf")}, args...)...),
