@@ -88,7 +88,7 @@ func (j *job) takes(flag string) bool {
 	if c := findCommand(name + "-" + j.args[1]); c != nil {
 		name = c.name
 	}
-	return slices.ContainsFunc(flagTable, func(f flagDef) bool { return f.name == flag && f.reject == "" && strings.Contains(f.in, " "+name+" ") })
+	return slices.ContainsFunc(flagTable, func(f flagDef) bool { return f.name == flag && f.reject == "" && f.takenBy(name) })
 }
 
 // TestFaultThreads gives each job ten times the threads that there are CPUs.
