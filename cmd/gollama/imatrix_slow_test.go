@@ -3,11 +3,8 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"testing"
 )
 
@@ -21,16 +18,7 @@ func TestImatrixMemory(t *testing.T) {
 	dir := t.TempDir()
 	text := imatrixText(t, dir)
 	peak := func(args ...string) int64 {
-		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(self, append([]string{"imatrix", "-q", "-m", storyModel, "-f", text, "-o", filepath.Join(dir, "o"), "--chunks", "1", "-ub", "128", "-t", "1"}, args...)...)
-		cmd.Args[0] = "gollama"
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+		return maxRSS(t, append([]string{"imatrix", "-q", "-m", storyModel, "-f", text, "-o", filepath.Join(dir, "o"), "--chunks", "1", "-ub", "128", "-t", "1"}, args...)...) << 10
 	}
 	small, large := peak("-c", "512", "-b", "512", "--no-ppl"), peak("-c", "8192", "-b", "8192", "--no-ppl")
 	// The cache of 8192 tokens and their masks take 4 MiB; logits of all of them would take 16 MiB more.

@@ -3,14 +3,14 @@
 package engine
 
 import (
-	"os"
-	"regexp"
+	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"gollama/internal/engine/ggml"
 )
 
 // bombs are templates that recurse or loop without end, or make something huge.
@@ -156,20 +156,13 @@ func TestTemplateBombs(t *testing.T) {
 	}
 }
 
-var memoryPeakLine = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
 // memoryPeak is the most that the process has held, in bytes; 0 where that is not told.
 func memoryPeak(t *testing.T) int64 {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	m := memoryPeakLine.FindSubmatch(b)
-	if m == nil {
+	peak := ggml.ProcessMemory("VmHWM")
+	if peak == 0 && runtime.GOOS == "linux" {
 		t.Fatal("no VmHWM")
 	}
-	kB, _ := strconv.ParseInt(string(m[1]), 10, 64)
-	return kB << 10
+	return peak
 }
 
 // TestTemplateCycles: values that hold each other are freed.
