@@ -43,6 +43,8 @@ func playRole(role string) int {
 			fmt.Println("loaded")
 			_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 		})
+	case "limited":
+		err = stackInLimit()
 	default:
 		err = fmt.Errorf("unknown role %q", role)
 	}

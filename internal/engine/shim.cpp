@@ -9,11 +9,14 @@
 #include "log.h"
 #include "mtmd-helper.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,19 +31,18 @@
 // The model that was loaded last: what llama.cpp asserts on is mostly a file's fault.
 static std::string last_model;
 
-// The last words: one line on stderr and exit code 1, never a backtrace or a core file.
+// The last words: one line on stderr and exit code 1, never a backtrace or a core file. They allocate nothing: the end of memory
+// may be what they are about.
 static void last_words(const char * what) {
     static std::atomic_flag said = ATOMIC_FLAG_INIT;
     if (!said.test_and_set()) {
-        std::string line = std::string("gollama: error: internal engine error: ") + what;
-        if (!last_model.empty()) {
-            line += " (model " + last_model + ")";
-        }
-        for (char & c : line) {
-            c = c == '\n' ? ' ' : c;
-        }
-        line += '\n';
-        if (write(STDERR_FILENO, line.data(), line.size()) < 0) {
+        static char  line[8192];
+        const char * model = last_model.c_str();
+        const int    n     = snprintf(line, sizeof(line), "gollama: error: internal engine error: %s%s%s%s", what, *model ? " (model " : "", model, *model ? ")" : "");
+        const size_t size  = std::min((size_t) std::max(n, 0), sizeof(line) - 1);
+        std::replace(line, line + size, '\n', ' ');
+        line[size] = '\n';
+        if (write(STDERR_FILENO, line, size + 1) < 0) {
             // nobody is left to tell
         }
     }
@@ -71,6 +73,8 @@ static void on_terminate() {
         if (std::current_exception()) {
             std::rethrow_exception(std::current_exception());
         }
+    } catch (const std::bad_alloc &) { // of a destructor that allocates, as nlohmann::json's
+        last_words("out of memory");
     } catch (const std::exception & e) {
         last_words(e.what());
     } catch (...) {

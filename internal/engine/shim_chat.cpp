@@ -96,9 +96,13 @@ static gl_template compile(const struct llama_model * m, const std::string & sou
     return t;
 }
 
-// A template that is nested deep is a tree that is freed from the leaves.
+// A template that is nested deep is a tree that is freed from the leaves. Where there is no memory for a thread it stays: this is
+// called while an error of that kind is on its way.
 void gl_chat_free(gl_chat * c) {
-    gl_on_big_stack([&] { delete c; });
+    try {
+        gl_on_big_stack([&] { delete c; });
+    } catch (const std::exception &) {
+    }
 }
 
 gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const char * tools, bool builtin,

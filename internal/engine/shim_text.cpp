@@ -6,11 +6,15 @@
 #include "llama-grammar.h"
 #include "llama.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 struct stack_job {
     const std::function<void()> & f;
@@ -33,15 +37,33 @@ static void * run_and_keep(void * data) {
     return nullptr;
 }
 
+static constexpr size_t least_stack = (size_t) 1 << 24, most_stack = (size_t) 1 << 30;
+
+// The stack is mapped, not touched, so it costs address space only. Where that is limited (ulimit -v), a quarter of what is left
+// still serves all but hostile input, and leaves room for what f allocates and for other such threads.
+static size_t fair_stack() {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return most_stack;
+    }
+    size_t pages = 0;
+    if (FILE * f = fopen("/proc/self/statm", "re")) { // there is none but on Linux, and no limit is enforced elsewhere
+        if (fscanf(f, "%zu", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(f);
+    }
+    const size_t used = pages * (size_t) sysconf(_SC_PAGESIZE), all = limit.rlim_cur;
+    return std::clamp((all - std::min(used, all)) / 4 & ~(least_stack - 1), least_stack, most_stack);
+}
+
 void gl_on_big_stack(const std::function<void()> & f) {
-    stack_job      job{ f, (size_t) 1 << 30 };
+    stack_job      job{ f, fair_stack() };
     pthread_attr_t attr;
     pthread_t      thread;
     pthread_attr_init(&attr);
-    // The stack is mapped, not touched, so it costs address space only. Where that is limited
-    // (ulimit -v), a smaller one still serves all but hostile input.
     int rc;
-    while (pthread_attr_setstacksize(&attr, job.size), rc = pthread_create(&thread, &attr, run_and_keep, &job), rc != 0 && job.size > ((size_t) 1 << 24)) {
+    while (pthread_attr_setstacksize(&attr, job.size), rc = pthread_create(&thread, &attr, run_and_keep, &job), rc != 0 && job.size > least_stack) {
         job.size >>= 1;
     }
     pthread_attr_destroy(&attr);
