@@ -20,25 +20,28 @@ else
     packages='./internal/...'
 fi
 
+# check is go test. What has passed is done again: much of it is at random, and each file that was looked at would be written down.
+check() { "$go" test -count=1 "$@"; }
+
 # slow: the tests in files behind -tags slow but for those that parts of their own have, and the packages with tests that the
 # tag makes longer.
 slow() {
     names=$(sed -n 's/^func \(Test[A-Za-z0-9_]*\)(.*/\1/p' cmd/gollama/*_slow_test.go | grep -E "$slow" | paste -sd '|' -)
-    "$go" test -tags slow -run "^($names)\$" -skip 'Kill|Fault' -timeout 4h ./cmd/gollama || return 1
-    [ -z "$longer" ] || "$go" test -tags slow -skip 'Kill|Fault' -timeout 4h $longer
+    check -v -tags slow -run "^($names)\$" -skip 'Kill|Fault' -timeout 4h ./cmd/gollama || return 1
+    [ -z "$longer" ] || check -v -tags slow -skip 'Kill|Fault' -timeout 4h $longer
 }
 
 # faults: every job of the fault matrix: signals, full disks, little memory, many threads, closed pipes, damaged inputs.
-faults() { "$go" test -tags slow -run TestFault -timeout 12h ./cmd/gollama -args -faults "$faults"; }
+faults() { check -v -tags slow -run TestFault -timeout 12h ./cmd/gollama -args -faults "$faults"; }
 
 # kills: SIGKILL at many moments of training, measuring, records; what is resumed has the same bits.
-kills() { "$go" test -tags "$tags" -run Kill -timeout 4h ./cmd/gollama ./internal/opt ./internal/pipeline; }
+kills() { check -v -tags "$tags" -run Kill -timeout 4h ./cmd/gollama ./internal/opt ./internal/pipeline; }
 
 # fuzz: each fuzz test.
 fuzz() { tools/fuzz.sh "$fuzztime"; }
 
 # race: the packages under the race detector; the tests of cmd run the program instead.
-race() { "$go" test -race -timeout 4h $packages; }
+race() { check -race -timeout 4h $packages; }
 
 # asan: the packages with C++ of ours under the address sanitizer. Leaks are not looked for: what lives to the end is one.
 asan() {
@@ -46,11 +49,11 @@ asan() {
         echo "no address sanitizer in ${CC:-cc}: $out"
         return 77
     fi
-    ASAN_OPTIONS=detect_leaks=0 "$go" test -asan -skip "$slowasan" -timeout 4h ./internal/engine ./internal/engine/ggml
+    ASAN_OPTIONS=detect_leaks=0 "$go" test -count=1 -asan -skip "$slowasan" -timeout 4h ./internal/engine ./internal/engine/ggml
 }
 
 # tokens: the fast tokenizer against llama.cpp's on 100 MB of hostile text for each vocabulary, and whole books.
-tokens() { GOLLAMA_HOSTILE_MB=$mb "$go" test ./internal/tokens -run 'TestVocabularies|TestPreTokenizers' -timeout 24h; }
+tokens() { GOLLAMA_HOSTILE_MB=$mb "$go" test -count=1 ./internal/tokens -run 'TestVocabularies|TestPreTokenizers' -timeout 24h; }
 
 # engine: what tools/engine/build.sh says when something is missing or altered.
 engine() { tools/engine/check.sh; }
