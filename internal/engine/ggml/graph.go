@@ -130,6 +130,66 @@ func (c *Context) RMSNorm(a *Tensor, eps float32) (*Tensor, error) {
 	return c.add(C.ggml_rms_norm(c.p, a.p, C.float(eps)), a), nil
 }
 
+// FlashParams say how FlashAttention weighs.
+type FlashParams struct {
+	Scale   float32 // of the products of queries and keys
+	MaxBias float32 // ALiBi: the mask is multiplied by a slope for each head; 0: by 1
+	SoftCap float32 // scores s become SoftCap·tanh(s/SoftCap); 0: they stay
+
+	Mask  *Tensor // f16 [M, N, 1 or H, 1 or S], added to the scores; nil: every key is seen
+	Sinks *Tensor // f32 [H], one score for each head that has no value; nil: none
+}
+
+// FlashAttention returns softmax(q·kᵀ)·v as [E, H, N, S] in f32 for queries q
+// [D, N, H, S] in f32, keys k [D, M, J, S] and values v [E, M, J, S]: each of J
+// heads of keys and values serves H/J of queries. Keys and values are f32, f16,
+// bf16 or quantized. A query that sees no key gets zeros.
+// Source: ggml.c, ggml_flash_attn_ext.
+func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error) {
+	const op = "flash_attn_ext"
+	if err := c.f32(op, q); err != nil {
+		return nil, err
+	}
+	for name, t := range map[string]*Tensor{"keys": k, "values": v} {
+		if err := c.operand(op, name, t); err != nil {
+			return nil, err
+		}
+		if info, err := t.Type().Info(); err != nil || !info.CanMulMat {
+			return nil, fmt.Errorf("%s: %s are %s, which has no dot product", op, name, t.Type())
+		}
+	}
+	x, y, z := q.Shape(), k.Shape(), v.Shape()
+	if x[0] != y[0] || y[1] != z[1] || x[2]%y[2] != 0 || y[2] != z[2] || x[3] != y[3] || x[3] != z[3] {
+		return nil, fmt.Errorf("%s: queries %v, keys %v, values %v, want [D N H S], [D M J S], [E M J S] with H a multiple of J", op, x, y, z)
+	}
+	var mask *C.struct_ggml_tensor
+	src := []*Tensor{q, k, v}
+	if a.Mask != nil {
+		if err := c.operand(op, "mask", a.Mask); err != nil {
+			return nil, err
+		}
+		if m := a.Mask.Shape(); a.Mask.Type() != TypeF16 || m[0] != y[1] || m[1] != x[1] || x[2]%m[2] != 0 || x[3]%m[3] != 0 {
+			return nil, fmt.Errorf("%s: mask %s %v for queries %v and keys %v, want f16 [M N 1 1] or more", op, a.Mask.Type(), m, x, y)
+		}
+		mask, src = a.Mask.p, append(src, a.Mask)
+	} else if a.MaxBias > 0 {
+		return nil, fmt.Errorf("%s: a bias of %g without a mask", op, a.MaxBias)
+	}
+	var sinks *C.struct_ggml_tensor
+	if a.Sinks != nil {
+		if err := c.f32(op, a.Sinks); err != nil {
+			return nil, err
+		}
+		if s := a.Sinks.Shape(); s != [4]int{x[2], 1, 1, 1} {
+			return nil, fmt.Errorf("%s: sinks %v, want [%d 1 1 1]", op, s, x[2])
+		}
+		sinks, src = a.Sinks.p, append(src, a.Sinks)
+	}
+	p := C.ggml_flash_attn_ext(c.p, q.p, k.p, v.p, mask, C.float(a.Scale), C.float(a.MaxBias), C.float(a.SoftCap))
+	C.ggml_flash_attn_ext_add_sinks(p, sinks)
+	return c.add(p, src...), nil
+}
+
 // Graph is the order in which operations are computed. It belongs to its
 // Context and ends with it.
 type Graph struct {
