@@ -243,6 +243,7 @@ func (m *measuring) newContext() error {
 	if m.collector, err = engine.NewCollector(m.weights); err != nil {
 		return err
 	}
+	engine.SetReferenceAttention(true) // the sums and the perplexity are llama-imatrix's
 	if m.context, err = engine.NewContextTap(m.model, &p, m.collector); err != nil {
 		return err
 	}

@@ -246,6 +246,8 @@ func (s *session) scoreWindows(ctx context.Context, e *env, l *logging, o *optio
 	if len(tokens) < 2*w.Size {
 		return &completion.TooShortError{Tokens: len(tokens), Window: w.Size}
 	}
+	engine.SetReferenceAttention(true) // the number is llama-perplexity's
+	defer engine.SetReferenceAttention(false)
 	sc, err := s.scorer(o, min(w.Parallel(o.NBatch), w.Count(), maxSequences), w.Size)
 	if err != nil {
 		return err

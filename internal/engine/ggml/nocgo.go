@@ -149,6 +149,9 @@ func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error
 	return nil, ErrNoCgo
 }
 
+// SetReferenceAttention does nothing.
+func SetReferenceAttention(bool) {}
+
 // NewGraph returns ErrNoCgo.
 func (c *Context) NewGraph() (*Graph, error) { return nil, ErrNoCgo }
 
