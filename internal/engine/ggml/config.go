@@ -33,3 +33,13 @@ type SchedConfig struct {
 	MaxNodes  int      // tensors in the largest graph, weights and inputs included; 0 means 2048
 	OpOffload bool     // run operations on weights in host memory on the first device, copying them
 }
+
+// FlashParams say how FlashAttention weighs.
+type FlashParams struct {
+	Scale   float32 // of the products of queries and keys
+	MaxBias float32 // ALiBi: the mask is multiplied by a slope for each head; 0: by 1
+	SoftCap float32 // scores s become SoftCap·tanh(s/SoftCap); 0: they stay
+
+	Mask  *Tensor // f16 [M, N, 1 or H, 1 or S], added to the scores; nil: every key is seen
+	Sinks *Tensor // f32 [H], one score for each head that has no value; nil: none
+}

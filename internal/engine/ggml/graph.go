@@ -130,16 +130,6 @@ func (c *Context) RMSNorm(a *Tensor, eps float32) (*Tensor, error) {
 	return c.add(C.ggml_rms_norm(c.p, a.p, C.float(eps)), a), nil
 }
 
-// FlashParams say how FlashAttention weighs.
-type FlashParams struct {
-	Scale   float32 // of the products of queries and keys
-	MaxBias float32 // ALiBi: the mask is multiplied by a slope for each head; 0: by 1
-	SoftCap float32 // scores s become SoftCap·tanh(s/SoftCap); 0: they stay
-
-	Mask  *Tensor // f16 [M, N, 1 or H, 1 or S], added to the scores; nil: every key is seen
-	Sinks *Tensor // f32 [H], one score for each head that has no value; nil: none
-}
-
 // FlashAttention returns softmax(q·kᵀ)·v as [E, H, N, S] in f32 for queries q
 // [D, N, H, S] in f32, keys k [D, M, J, S] and values v [E, M, J, S]: each of J
 // heads of keys and values serves H/J of queries. Keys and values are f32, f16,
@@ -150,7 +140,8 @@ func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error
 	if err := c.f32(op, q); err != nil {
 		return nil, err
 	}
-	for name, t := range map[string]*Tensor{"keys": k, "values": v} {
+	for i, t := range []*Tensor{k, v} {
+		name := []string{"keys", "values"}[i]
 		if err := c.operand(op, name, t); err != nil {
 			return nil, err
 		}

@@ -138,12 +138,6 @@ func (c *Context) SoftMax(a *Tensor) (*Tensor, error) { return nil, ErrNoCgo }
 // RMSNorm returns ErrNoCgo.
 func (c *Context) RMSNorm(a *Tensor, eps float32) (*Tensor, error) { return nil, ErrNoCgo }
 
-// FlashParams say how FlashAttention weighs.
-type FlashParams struct {
-	Scale, MaxBias, SoftCap float32
-	Mask, Sinks             *Tensor
-}
-
 // FlashAttention returns ErrNoCgo.
 func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error) {
 	return nil, ErrNoCgo
