@@ -185,6 +185,7 @@ func (m *measuring) open(ctx context.Context) error {
 		bar.set(float64(share), "")
 		return ctx.Err() == nil
 	}
+	engine.SetReference(true) // the sums and the perplexity are llama-imatrix's
 	m.model, err = engine.LoadModel(ctx, &o.Params)
 	bar.done()
 	if err != nil {
@@ -243,7 +244,6 @@ func (m *measuring) newContext() error {
 	if m.collector, err = engine.NewCollector(m.weights); err != nil {
 		return err
 	}
-	engine.SetReferenceAttention(true) // the sums and the perplexity are llama-imatrix's
 	if m.context, err = engine.NewContextTap(m.model, &p, m.collector); err != nil {
 		return err
 	}

@@ -111,6 +111,10 @@ type windowResult struct {
 func runScore(ctx context.Context, e *env, l *logging, o *options, dst *result) error {
 	s := &session{}
 	defer s.close(l)
+	if o.windows {
+		engine.SetReference(true) // the number is llama-perplexity's
+		defer engine.SetReference(false)
+	}
 	begin := time.Now()
 	if err := s.loadModel(ctx, e, l, o); err != nil {
 		return canceledBy(ctx, err)
@@ -246,8 +250,6 @@ func (s *session) scoreWindows(ctx context.Context, e *env, l *logging, o *optio
 	if len(tokens) < 2*w.Size {
 		return &completion.TooShortError{Tokens: len(tokens), Window: w.Size}
 	}
-	engine.SetReferenceAttention(true) // the number is llama-perplexity's
-	defer engine.SetReferenceAttention(false)
 	sc, err := s.scorer(o, min(w.Parallel(o.NBatch), w.Count(), maxSequences), w.Size)
 	if err != nil {
 		return err

@@ -116,10 +116,6 @@ func Collect(ctx context.Context, m *engine.Model, p engine.Params, prompts []Pr
 	}
 	info := m.Info()
 	k := &collector{o: o, bos: m.Vocab().BOS(), out: &States{First: o.First, Last: o.Last, NEmbd: info.NEmbd, compat: o.Compat, baselines: prompts[0].Base != nil}}
-	if o.Compat {
-		engine.SetReferenceAttention(true)
-		defer engine.SetReferenceAttention(false)
-	}
 	layers := o.Last - o.First + 1
 	k.sums[0], k.sums[1] = make([]float64, layers*info.NEmbd), make([]float64, layers*info.NEmbd)
 	k.out.lengths = make([]float64, layers)

@@ -96,8 +96,8 @@ func TestAdaptersLikePeer(t *testing.T) {
 		t.Skipf("the adapters are in %s; run adapters.cpp on them", *adaptersDir)
 	}
 	golden := readGolden(t, "testdata/adapters.golden")
-	SetReferenceAttention(true)
-	defer SetReferenceAttention(false)
+	SetReference(true)
+	defer SetReference(false)
 	for _, tt := range []struct {
 		name         string
 		lora, vector bool

@@ -181,10 +181,10 @@ func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error
 	return c.add(p, src...), nil
 }
 
-// SetReferenceAttention says whether flash attention of fewer than 64 queries is llama.cpp's own on the CPU, which goes through
-// the keys one by one and adds up values of f16 in f16, instead of ours. It holds for the process, and is off. Only to
-// compare with llama.cpp's tools, and not while something is computed.
-func SetReferenceAttention(on bool) { C.ggml_cpu_set_flash_attn_ref(C.bool(on)) }
+// SetReference says whether the CPU's flash attention of fewer than 64 queries and products of quantized weights are llama.cpp's
+// own instead of ours (patches 0007 and 0009). It holds for the process, and is off. Only to compare with llama.cpp's tools, and
+// not while something is computed; before weights are loaded, if they are to be repacked as there.
+func SetReference(on bool) { C.ggml_cpu_set_reference(C.bool(on)) }
 
 // Graph is the order in which operations are computed. It belongs to its
 // Context and ends with it.

@@ -143,8 +143,8 @@ func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error
 	return nil, ErrNoCgo
 }
 
-// SetReferenceAttention does nothing.
-func SetReferenceAttention(bool) {}
+// SetReference does nothing.
+func SetReference(bool) {}
 
 // NewGraph returns ErrNoCgo.
 func (c *Context) NewGraph() (*Graph, error) { return nil, ErrNoCgo }
