@@ -110,7 +110,7 @@ func fishCompletion() string {
 				if f.takesValue() && len(f.fixed) == 0 {
 					b.WriteString(" -r")
 				}
-				fmt.Fprintf(&b, " -d %s\n", shellQuote(f.help))
+				fmt.Fprintf(&b, " -d %s\n", shellQuote(helpText(c, f)))
 			}
 		}
 	}

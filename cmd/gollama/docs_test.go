@@ -151,7 +151,7 @@ func flagMarkdown(cmd string) string {
 			if f.arg != "" {
 				names[len(names)-1] += " " + cell.Replace(f.arg)
 			}
-			text := f.help
+			text := helpText(findCommand(cmd), f)
 			if f.env != "" {
 				text += " (" + f.env + ")"
 			}

@@ -53,7 +53,7 @@ func (t *tuning) settings() map[string]string {
 // batch returns the examples of an update.
 func (t *tuning) batch() int {
 	if t.o.PromptFile != "" && !t.o.isSet("batch") {
-		return max(min(t.o.NBatch, t.nCtx)/t.nCtx, 1) // one window, as llama-finetune
+		return 1 // window, as llama-finetune
 	}
 	return t.o.tune.batch
 }

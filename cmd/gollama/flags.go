@@ -360,18 +360,18 @@ func cpuFlags() []flagDef {
 	}
 	priority := func(p func(o) *int) binding { return intVar(p, -1, 3) }
 	return inGroup(groupCPU,
-		flagDef{name: "threads", alias: []string{"-t"}, env: "LLAMA_ARG_THREADS", arg: "N", help: "threads that generate; -1 takes the physical cores that this process may use", in: inRun, binding: threads(func(o o) *int { return &o.CPUParams.NThreads })},
-		flagDef{name: "threads-batch", alias: []string{"-tb"}, arg: "N", def: "as --threads", help: "threads that read the prompt", in: inRun, binding: threads(func(o o) *int { return &o.CPUParamsBatch.NThreads })},
+		flagDef{name: "threads", alias: []string{"-t"}, env: "LLAMA_ARG_THREADS", arg: "N", help: "threads to compute with; -1 takes the physical cores that this process may use", in: inRun, binding: threads(func(o o) *int { return &o.CPUParams.NThreads })},
+		flagDef{name: "threads-batch", alias: []string{"-tb"}, arg: "N", def: "as --threads", help: "threads to compute many tokens at once with, such as a prompt", in: inRun, binding: threads(func(o o) *int { return &o.CPUParamsBatch.NThreads })},
 		flagDef{name: "cpu-mask", alias: []string{"-C"}, arg: "HEX", def: "any CPU", help: "CPUs to run on, as a hexadecimal mask", in: inRun, share: "cpu-mask", binding: cpuVar(func(o o) *[]int { return &o.CPUParams.CPUMask }, parseCPUMask, true)},
 		flagDef{name: "cpu-range", alias: []string{"-Cr"}, arg: "LO-HI", def: "any CPU", help: "CPUs to run on, as a range; adds to --cpu-mask", in: inRun, share: "cpu-mask", binding: cpuVar(func(o o) *[]int { return &o.CPUParams.CPUMask }, parseCPURange, false)},
 		flagDef{name: "cpu-strict", arg: "0|1", help: "pin each thread to one CPU", in: inRun, binding: zeroOne(func(o o) *bool { return &o.CPUParams.StrictCPU })},
 		flagDef{name: "prio", arg: "N", help: "priority: -1 low, 0 normal, 1 medium, 2 high, 3 realtime", in: inRun, binding: priority(func(o o) *int { return &o.CPUParams.Priority })},
 		flagDef{name: "poll", arg: "N", help: "how hard idle threads poll for work, 0 to 100", in: inRun, binding: intVar(func(o o) *int { return &o.CPUParams.Poll }, 0, 100)},
-		flagDef{name: "cpu-mask-batch", alias: []string{"-Cb"}, arg: "HEX", def: "as --cpu-mask", help: "the same for the prompt", in: inRun, share: "cpu-mask-batch", binding: cpuVar(func(o o) *[]int { return &o.CPUParamsBatch.CPUMask }, parseCPUMask, true)},
-		flagDef{name: "cpu-range-batch", alias: []string{"-Crb"}, arg: "LO-HI", def: "as --cpu-range", help: "the same for the prompt", in: inRun, share: "cpu-mask-batch", binding: cpuVar(func(o o) *[]int { return &o.CPUParamsBatch.CPUMask }, parseCPURange, false)},
-		flagDef{name: "cpu-strict-batch", arg: "0|1", def: "as --cpu-strict", help: "the same for the prompt", in: inRun, binding: zeroOne(func(o o) *bool { return &o.CPUParamsBatch.StrictCPU })},
-		flagDef{name: "prio-batch", arg: "N", def: "as --prio", help: "the same for the prompt", in: inRun, binding: priority(func(o o) *int { return &o.CPUParamsBatch.Priority })},
-		flagDef{name: "poll-batch", arg: "N", def: "as --poll", help: "the same for the prompt", in: inRun, binding: intVar(func(o o) *int { return &o.CPUParamsBatch.Poll }, 0, 100)},
+		flagDef{name: "cpu-mask-batch", alias: []string{"-Cb"}, arg: "HEX", def: "as --cpu-mask", help: "the same for the threads of -tb", in: inRun, share: "cpu-mask-batch", binding: cpuVar(func(o o) *[]int { return &o.CPUParamsBatch.CPUMask }, parseCPUMask, true)},
+		flagDef{name: "cpu-range-batch", alias: []string{"-Crb"}, arg: "LO-HI", def: "as --cpu-range", help: "the same for the threads of -tb", in: inRun, share: "cpu-mask-batch", binding: cpuVar(func(o o) *[]int { return &o.CPUParamsBatch.CPUMask }, parseCPURange, false)},
+		flagDef{name: "cpu-strict-batch", arg: "0|1", def: "as --cpu-strict", help: "the same for the threads of -tb", in: inRun, binding: zeroOne(func(o o) *bool { return &o.CPUParamsBatch.StrictCPU })},
+		flagDef{name: "prio-batch", arg: "N", def: "as --prio", help: "the same for the threads of -tb", in: inRun, binding: priority(func(o o) *int { return &o.CPUParamsBatch.Priority })},
+		flagDef{name: "poll-batch", arg: "N", def: "as --poll", help: "the same for the threads of -tb", in: inRun, binding: intVar(func(o o) *int { return &o.CPUParamsBatch.Poll }, 0, 100)},
 		flagDef{name: "numa", env: "LLAMA_ARG_NUMA", arg: "TYPE", def: "off", help: "threads on a NUMA machine: distribute, isolate or numactl", in: inRun, binding: enumVar(func(o o) *engine.NUMAStrategy { return &o.NUMA }, engine.ParseNUMAStrategy)},
 	)
 }

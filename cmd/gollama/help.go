@@ -94,7 +94,7 @@ func flagHelp(c *command, f *flagDef) string {
 	for i, line := range wrap(head, 96) {
 		b.WriteString(strings.Repeat("  ", 1+i) + line + "\n")
 	}
-	text := f.help
+	text := helpText(c, f)
 	if d := defaultText(c, f); d != "" {
 		text += " (default: " + d + ")"
 	}
@@ -109,6 +109,9 @@ func flagHelp(c *command, f *flagDef) string {
 
 // defaultText says what a flag of a subcommand is when it is not given.
 func defaultText(c *command, f *flagDef) string {
+	if s := saidIn[c.name][f.name]; s.def != "" {
+		return s.def
+	}
 	if f.def != "" {
 		return f.def
 	}

@@ -29,6 +29,7 @@ Examples:
   gollama imatrix -m model.gguf -f train.txt -c 64 -o out.gguf
   gollama imatrix -m model.gguf --records pairs.jsonl -c 128 -o part.gguf --shard 0/2
   gollama imatrix -m model.gguf -f train.txt -c 64 -o out.gguf --resume`,
+	defaults: func(o *options) { o.NCtx = imatrixWindow },
 }
 
 func init() { imatrixCommand.run = imatrixRun }

@@ -52,11 +52,8 @@ const (
 	imatrixOutput = "imatrix.gguf"
 )
 
-// finishImatrix puts in the defaults that gollama imatrix has of its own.
+// finishImatrix checks what single values cannot show.
 func (o *options) finishImatrix() error {
-	if !o.isSet("ctx-size") {
-		o.NCtx = imatrixWindow
-	}
 	if o.OutFile == "" {
 		o.OutFile = imatrixOutput
 	}

@@ -50,7 +50,7 @@ func writeManFlag(b *strings.Builder, c *command, f *flagDef) {
 	if f.arg != "" {
 		fmt.Fprintf(b, " \\fI%s\\fR", roff(f.arg))
 	}
-	b.WriteString("\n" + roff(f.help))
+	b.WriteString("\n" + roff(helpText(c, f)))
 	if d := defaultText(c, f); d != "" {
 		fmt.Fprintf(b, " (default: %s)", roff(d))
 	}
