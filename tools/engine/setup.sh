@@ -47,6 +47,16 @@ if [ -n "$missing" ]; then
     fi
 fi
 
+# jq reads JSON in the documentation's examples. The tests leave out the pages that have it where it is missing, so it is no
+# error if it cannot be had.
+if ! have jq; then
+    if have apt-get && [ "$(id -u)" = 0 ]; then
+        apt-get update -qq >/dev/null 2>&1 || true
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends jq >/dev/null 2>&1 || true
+    fi
+    have jq || echo "setup: note: not found: jq; examples of the documentation that use it are not tested" >&2
+fi
+
 # Go is not the system's to give: distributions are behind what go.mod asks for.
 if ! have go; then
     echo "setup: error: not found: go" >&2
