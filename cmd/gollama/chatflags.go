@@ -9,6 +9,7 @@ import (
 
 	"gollama/internal/completion"
 	"gollama/internal/engine"
+	"gollama/internal/pipeline"
 )
 
 // chatOptions are the settings of conversations that engine.Params has no field for.
@@ -108,7 +109,7 @@ func kwargsVar() binding {
 	return binding{kind: kindString,
 		set: func(o *options, s string) error {
 			var m map[string]json.RawMessage
-			if err := json.Unmarshal([]byte(s), &m); err != nil || m == nil {
+			if err := pipeline.Decode([]byte(s), &m); err != nil || m == nil {
 				return errors.New("want a JSON object")
 			}
 			if o.DefaultTemplateKwargs == nil {

@@ -10,6 +10,7 @@ import (
 	"gollama/internal/engine/ggml"
 	"gollama/internal/gguf"
 	"gollama/internal/imatrix"
+	"gollama/internal/pipeline"
 )
 
 // Keys of a run in its file.
@@ -106,11 +107,11 @@ func (m *measuring) resume(settings map[string]any) (*imatrix.File, imatrix.Perp
 		return nil, ppl, &inputError{fmt.Errorf("--resume: %s does not say how it was made", m.o.OutFile), "gollama imatrix merge adds files of other programs"}
 	}
 	var before map[string]any
-	if err := json.Unmarshal([]byte(text), &before); err != nil {
-		return nil, ppl, &inputError{err: fmt.Errorf("--resume: %s: settings: %w", m.o.OutFile, err)}
+	if err := pipeline.Decode([]byte(text), &before); err != nil {
+		return nil, ppl, &inputError{err: fmt.Errorf("--resume: %s: key %s: %w", m.o.OutFile, keyImatrixSettings, err)}
 	}
 	var now map[string]any // through JSON, so that numbers compare
-	if err := json.Unmarshal([]byte(m.settings), &now); err != nil {
+	if err := pipeline.Decode([]byte(m.settings), &now); err != nil {
 		return nil, ppl, err
 	}
 	var differ []string

@@ -96,7 +96,7 @@ func fieldMedia(name string, raw json.RawMessage) ([]mediaRef, error) {
 	}
 	if raw[0] == '[' {
 		list = nil
-		if err := json.Unmarshal(raw, &list); err != nil {
+		if err := pipeline.Decode(raw, &list); err != nil {
 			return nil, badMedia(name, "%s", err)
 		}
 	}
@@ -171,7 +171,7 @@ func inlineMedia(name, data string) (mediaRef, error) {
 // messageMedia replaces the media in messages of OpenAI's form.
 func messageMedia(raw json.RawMessage, marker string) (json.RawMessage, []mediaRef, error) {
 	var messages []map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &messages); err != nil {
+	if err := pipeline.Decode(raw, &messages); err != nil {
 		return raw, nil, nil // Parse says what is wrong with it
 	}
 	var refs []mediaRef
@@ -181,7 +181,7 @@ func messageMedia(raw json.RawMessage, marker string) (json.RawMessage, []mediaR
 			continue
 		}
 		var parts []json.RawMessage
-		if err := json.Unmarshal(content, &parts); err != nil {
+		if err := pipeline.Decode(content, &parts); err != nil {
 			return nil, nil, badMedia("messages", "message %d: %s", i+1, err)
 		}
 		for k, part := range parts {
@@ -237,7 +237,7 @@ func partMedia(part json.RawMessage) (*mediaRef, error) {
 		var u struct {
 			URL json.RawMessage `json:"url"`
 		}
-		if json.Unmarshal(raw, &u) == nil && u.URL != nil {
+		if pipeline.Decode(raw, &u) == nil && u.URL != nil {
 			raw = u.URL
 		}
 	case "image":

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gollama/internal/engine"
+	"gollama/internal/pipeline"
 )
 
 // Chat turns conversations into prompts and their answers into messages.
@@ -361,7 +362,7 @@ func callsJSON(m engine.ChatMessage) (json.RawMessage, error) {
 	var out struct {
 		Calls json.RawMessage `json:"tool_calls"`
 	}
-	err = json.Unmarshal(raw, &out)
+	err = pipeline.Decode(raw, &out)
 	return out.Calls, err
 }
 

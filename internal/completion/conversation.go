@@ -114,7 +114,7 @@ func (c *Conversation) SetToolChoice(raw json.RawMessage) error {
 		c.ToolChoice = choice
 		return nil
 	}
-	if err := json.Unmarshal(raw, &one); err != nil || one.Type != "function" || one.Function.Name == "" {
+	if err := pipeline.Decode(raw, &one); err != nil || one.Type != "function" || one.Function.Name == "" {
 		return errors.New(`want an object such as {"type":"function","function":{"name":"f"}}`)
 	}
 	c.OnlyTool = one.Function.Name
@@ -123,7 +123,7 @@ func (c *Conversation) SetToolChoice(raw json.RawMessage) error {
 
 func setKwargs(c *ChatSettings, raw json.RawMessage) error {
 	var kwargs map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &kwargs); err != nil {
+	if err := pipeline.Decode(raw, &kwargs); err != nil {
 		return errors.New("want an object")
 	}
 	c.Kwargs = withKwargs(c.Kwargs, kwargs)

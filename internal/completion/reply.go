@@ -122,13 +122,13 @@ func ParseLine(line []byte) (pipeline.ParsedLine, error) {
 		Fingerprint string          `json:"fingerprint"`
 		Error       *errorBody      `json:"error"`
 	}
-	if err := json.Unmarshal(line, &r); err != nil {
+	if err := pipeline.Decode(line, &r); err != nil {
 		return pipeline.ParsedLine{}, fmt.Errorf("it is no result: %w", err)
 	}
 	p := pipeline.ParsedLine{ID: string(r.ID), Key: r.Fingerprint, Failed: r.Error != nil, Duplicate: r.Error != nil && r.Error.Code == pipeline.CodeDuplicateID}
 	if r.CustomID != nil {
 		var id string
-		if err := json.Unmarshal(r.ID, &id); err == nil {
+		if err := pipeline.Decode(r.ID, &id); err == nil {
 			p.ID, p.Key = string(r.CustomID), strings.TrimPrefix(id, openIDPrefix)
 		}
 	}

@@ -314,11 +314,19 @@ func setPrompt(r *Request, _ *parsed, raw json.RawMessage) (err error) {
 		r.Prompt, err = pipeline.Text(raw)
 		return err
 	}
-	if err := json.Unmarshal(raw, &r.Tokens); err != nil {
-		return errors.New("want a string or an array of token ids")
+	var ids []*engine.Token // pointers, for null would be token 0
+	if err := pipeline.Decode(raw, &ids); err != nil {
+		return err
 	}
-	if len(r.Tokens) == 0 {
+	if len(ids) == 0 {
 		return &pipeline.RecordError{Code: CodeEmptyPrompt, Msg: "prompt: the array has no token ids"}
+	}
+	r.Tokens = make([]engine.Token, len(ids))
+	for i, id := range ids {
+		if id == nil {
+			return pipeline.JSONAt("["+strconv.Itoa(i)+"]", errors.New("got null, want a token id"))
+		}
+		r.Tokens[i] = *id
 	}
 	return nil
 }
@@ -332,7 +340,7 @@ func setStop(r *Request, _ *parsed, raw json.RawMessage) error {
 	list := []json.RawMessage{raw}
 	if raw[0] == '[' {
 		list = nil
-		if err := json.Unmarshal(raw, &list); err != nil {
+		if err := pipeline.Decode(raw, &list); err != nil {
 			return err
 		}
 	}
@@ -351,7 +359,7 @@ func setStop(r *Request, _ *parsed, raw json.RawMessage) error {
 
 func setLogitBias(r *Request, _ *parsed, raw json.RawMessage) error {
 	var m map[string]float64
-	if err := json.Unmarshal(raw, &m); err != nil {
+	if err := pipeline.Decode(raw, &m); err != nil {
 		return errors.New(`want an object of numbers by token id, such as {"317": -100}`)
 	}
 	r.Sampling.LogitBias = slices.Clone(r.Sampling.LogitBias)
@@ -426,7 +434,7 @@ func floatField(p func(*Request) *float32, lo, hi float64, bit engine.SamplingCo
 }
 
 func boolField(to *bool, raw json.RawMessage) error {
-	if err := json.Unmarshal(raw, to); err != nil {
+	if err := pipeline.Decode(raw, to); err != nil {
 		return fmt.Errorf("want true or false, got %s", shown(raw))
 	}
 	return nil

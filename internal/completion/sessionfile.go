@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"gollama/internal/engine"
+	"gollama/internal/pipeline"
 )
 
 // A session file is a line of JSON (SessionHeader), Tokens token ids as int32,
@@ -63,13 +64,19 @@ func sessionErrorf(format string, args ...any) error {
 // checks all that the header says and the sum: what comes after it is as it was
 // written. Errors wrap ErrSession.
 func DecodeSession(data []byte) (*SavedSession, error) {
-	end := bytes.IndexByte(data[:min(len(data), maxHeader)], '\n')
-	if end < 0 {
+	if len(data) == 0 || data[0] != '{' {
 		return nil, sessionErrorf("it is not a session file")
 	}
+	end := bytes.IndexByte(data[:min(len(data), maxHeader)], '\n')
+	if end < 0 {
+		return nil, sessionErrorf("its header, line 1, has no end in %d bytes: it was cut, or it is not a session file", len(data))
+	}
 	s := &SavedSession{}
-	if err := json.Unmarshal(data[:end], &s.SessionHeader); err != nil || s.Type != sessionType {
-		return nil, sessionErrorf("it is not a session file")
+	if err := pipeline.Decode(data[:end], &s.SessionHeader); err != nil {
+		return nil, sessionErrorf("its header, line 1: %s", err)
+	}
+	if s.Type != sessionType {
+		return nil, sessionErrorf("its header, line 1: type is %q, want %q: it is not a session file", s.Type, sessionType)
 	}
 	rest := data[end+1:]
 	switch n := len(rest); {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"gollama/internal/pipeline"
 )
 
 // A message that says <|im_end|> must not end its turn. So before a template writes a conversation
@@ -147,7 +149,7 @@ func (s *specials) markJSON(text string, marker rune) string {
 
 func (s *specials) markQuoted(quoted string, marker rune) string {
 	var plain string
-	if err := json.Unmarshal([]byte(quoted), &plain); err != nil {
+	if err := pipeline.Decode([]byte(quoted), &plain); err != nil {
 		return quoted
 	}
 	marked := s.mark(plain, marker)

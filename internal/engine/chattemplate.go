@@ -9,7 +9,6 @@ package engine
 import "C"
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"gollama/internal/pipeline"
 )
 
 // ChatTemplate makes prompts of conversations. Its methods may be called from several goroutines.
@@ -161,7 +162,7 @@ func (t *ChatTemplate) Caps() (map[string]bool, error) {
 		return nil, templateError(&e, clocked(t.source))
 	}
 	var caps map[string]bool
-	return caps, json.Unmarshal([]byte(C.GoString(p)), &caps)
+	return caps, pipeline.Decode([]byte(C.GoString(p)), &caps)
 }
 
 // Apply makes the prompt of a conversation. It is llama.cpp's own, byte for byte, with one
@@ -283,7 +284,7 @@ func (t *ChatTemplate) render(in *ChatInput, promptOnly bool) (*wirePrompt, erro
 		return nil, templateError(&e, clocked(t.Source(len(in.Tools) > 0)))
 	}
 	var out wirePrompt
-	if err := json.Unmarshal([]byte(C.GoString(p)), &out); err != nil {
+	if err := pipeline.Decode([]byte(C.GoString(p)), &out); err != nil {
 		return nil, err
 	}
 	out.Prompt += prefill
@@ -361,7 +362,7 @@ func (c *ChatParser) Parse(output string, partial bool) (ChatMessage, error) {
 		return ChatMessage{}, errors.New("parse the answer: " + shorten(errText(&e)))
 	}
 	var m ChatMessage
-	err := json.Unmarshal([]byte(C.GoString(p)), &m)
+	err := pipeline.Decode([]byte(C.GoString(p)), &m)
 	return m, err
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"gollama/internal/pipeline"
 )
 
 // jsonObject is a JSON object that keeps the order of its members: a grammar
@@ -66,7 +68,7 @@ func (o *jsonObject) MarshalJSON() ([]byte, error) {
 // parseJSON reads one JSON value. Of members of one name the last counts.
 func parseJSON(text string) (any, error) {
 	// It bounds the nesting too, at 10,000, which Token does not.
-	if err := json.Unmarshal([]byte(text), new(json.RawMessage)); err != nil {
+	if err := pipeline.Decode([]byte(text), new(json.RawMessage)); err != nil {
 		if strings.Contains(err.Error(), "after top-level value") {
 			return nil, errors.New("there is something after its end")
 		}

@@ -22,8 +22,8 @@ type peftConfig struct {
 	InitWeights      any      `json:"init_lora_weights"`
 	LayerReplication any      `json:"layer_replication"`
 	InvocationTokens []uint32 `json:"alora_invocation_tokens"`
-	RankPattern      patterns `json:"rank_pattern"`
-	AlphaPattern     patterns `json:"alpha_pattern"`
+	RankPattern      patterns `json:"-"`
+	AlphaPattern     patterns `json:"-"`
 }
 
 // maxConfig is the size in bytes beyond which an adapter_config.json is not read.
@@ -34,7 +34,21 @@ func parsePEFTConfig(text []byte) (*peftConfig, error) {
 		return nil, adapterErrorf("%d bytes, want at most %d", len(text), maxConfig)
 	}
 	c := &peftConfig{R: 8, Alpha: 8} // LoraConfig's defaults
-	if err := pipeline.Decode(text, c); err != nil {
+	var order struct {
+		Rank  json.RawMessage `json:"rank_pattern"`
+		Alpha json.RawMessage `json:"alpha_pattern"`
+	}
+	err := pipeline.Decode(text, c)
+	if err == nil {
+		err = pipeline.Decode(text, &order)
+	}
+	if err == nil {
+		c.RankPattern, err = parsePatterns("rank_pattern", order.Rank)
+	}
+	if err == nil {
+		c.AlphaPattern, err = parsePatterns("alpha_pattern", order.Alpha)
+	}
+	if err != nil {
 		return nil, adapterErrorf("%s", err)
 	}
 	altered := []any{"pissa", "olora", "corda", "loftq", "lora_ga"}
@@ -66,32 +80,37 @@ type pattern struct {
 // patterns are in the order of the file: the first that matches counts.
 type patterns []pattern
 
-// UnmarshalJSON keeps the order of the keys.
-func (p *patterns) UnmarshalJSON(text []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if tok, err := dec.Token(); err != nil || tok == nil {
-		return err
-	} else if tok != json.Delim('{') {
-		return fmt.Errorf("got %s, want an object of patterns", pipeline.Kind(text))
+// parsePatterns reads the member called name, in the order of its keys. text is valid JSON, or empty without the member.
+func parsePatterns(name string, text []byte) (patterns, error) {
+	if len(text) == 0 || string(text) == "null" {
+		return nil, nil
 	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, pipeline.JSONAt(name, fmt.Errorf("got %s, want an object of patterns", pipeline.Kind(text)))
+	}
+	var list patterns
 	for dec.More() {
 		tok, err := dec.Token()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		key, _ := tok.(string)
+		bad := func(err error) (patterns, error) {
+			return nil, pipeline.JSONAt(name, fmt.Errorf("pattern %q: %w", key, err))
+		}
 		var v float64
 		if err := pipeline.DecodeNext(dec, &v); err != nil {
-			return fmt.Errorf("pattern %q: %w", key, err)
+			return bad(err)
 		}
 		// Source: PEFT's get_pattern_key.
 		re, err := regexp.Compile(`^(.*\.)?(` + key + `)$`)
 		if err != nil {
-			return fmt.Errorf("pattern %q: %w", key, err)
+			return bad(err)
 		}
-		*p = append(*p, pattern{re, v})
+		list = append(list, pattern{re, v})
 	}
-	return nil
+	return list, nil
 }
 
 // of returns the value for a module, def if no pattern matches.

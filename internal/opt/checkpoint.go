@@ -1,7 +1,6 @@
 package opt
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -256,9 +255,7 @@ func (r *Run) readCheckpoint(step int64) (c checkpointFile, err error) {
 	if err != nil {
 		return c, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
+	if err := pipeline.Decode(text, &c); err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	sum, err := c.sum()

@@ -1,12 +1,17 @@
 package opt
 
-import "gollama/internal/chart"
+import (
+	"fmt"
 
-// plot draws the loss curve from the metrics.
+	"gollama/internal/chart"
+)
+
+// plot draws the loss curve from the metrics. Metrics that cannot be read are no reason to lose what was trained.
 func (r *Run) plot() error {
 	reports, err := Reports(r.cfg.Dir)
 	if err != nil {
-		return err
+		r.warn(fmt.Sprintf("the loss curve is not drawn: %s", err))
+		return nil
 	}
 	c, ok := lossCurve(reports)
 	if !ok {

@@ -1,10 +1,10 @@
 package opt
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -199,26 +199,26 @@ func (r *Run) record(rep Report) error {
 	return writing(err)
 }
 
-// Reports reads the metrics of a run folder. A torn last line is passed over.
+// Reports reads the metrics of a run folder. A torn last line is passed over. The error names the line.
 func Reports(dir string) ([]Report, error) {
-	f, err := os.Open(filepath.Join(dir, metricsName))
+	path := filepath.Join(dir, metricsName)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // only read from
 	var list []Report
-	dec := json.NewDecoder(f)
-	for {
-		var rep Report
-		err := dec.Decode(&rep)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return list, nil
+	for line := range bytes.Lines(text) {
+		line, whole := bytes.CutSuffix(line, []byte("\n"))
+		if !whole {
+			break
 		}
-		if err != nil {
-			return list, fmt.Errorf("%s: after %d reports: %w", f.Name(), len(list), err)
+		var rep Report
+		if err := pipeline.Decode(line, &rep); err != nil {
+			return list, fmt.Errorf("%s:%d: %w", path, len(list)+1, err)
 		}
 		list = append(list, rep)
 	}
+	return list, nil
 }
 
 // kvs returns the keys of a file of the run.

@@ -69,6 +69,39 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestDamagedMetrics: a line that is none costs the curve and not the run, and is said with its number; a torn one at the end
+// is what a process leaves that was killed.
+func TestDamagedMetrics(t *testing.T) {
+	dir := t.TempDir()
+	said := ""
+	r, err := OpenRun(RunConfig{Dir: dir}, func(s string) { said = s })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }() // nothing else has it
+	for _, tt := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"{\"step\":1}\n{\"step\":2}\n{\"st", 2, ""},
+		{"{\"step\":1}\n{\"step\":\"2\"}\n", 1, "metrics.jsonl:2: step: got a string, want a whole number"},
+		{"{\"step\":1}\n{\"step\":\n{\"step\":3}\n", 1, "metrics.jsonl:2: byte 8: unexpected end of JSON input"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, metricsName), []byte(tt.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		list, err := Reports(dir)
+		if len(list) != tt.n || (err == nil) != (tt.want == "") || err != nil && !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%q: %d reports, %v, want %d, %q", tt.text, len(list), err, tt.n, tt.want)
+		}
+		said = ""
+		if err := r.plot(); err != nil || !strings.HasSuffix(said, tt.want) || (said == "") != (tt.want == "") {
+			t.Errorf("%q: %v, warned of %q", tt.text, err, said)
+		}
+	}
+}
+
 func TestLossCurve(t *testing.T) {
 	dir := t.TempDir()
 	r := openRun(t, dir, false)

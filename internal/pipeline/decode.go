@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // JSONError says where a JSON value is not what it has to be, in JSON's own words: encoding/json names Go's types.
@@ -26,14 +27,15 @@ func (e *JSONError) Error() string {
 // Decode is json.Unmarshal whose errors are a *JSONError with the place of the value, what it is and what is wanted.
 func Decode(raw []byte, v any) error {
 	err := json.Unmarshal(raw, v)
-	var in *JSONError
+	if err == nil {
+		return nil
+	}
+	if in, ok := err.(*JSONError); ok { // of an UnmarshalJSON that decodes with Decode; what wraps one is the default below
+		return in
+	}
 	var typ *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &in): // of an UnmarshalJSON that decodes with Decode
-		return in
 	case errors.As(err, &typ):
 		return &JSONError{Path: pathAt(raw, typ.Offset), Msg: typeMismatch(typ)}
 	case errors.As(err, &syntax):
@@ -77,11 +79,10 @@ func JSONAt(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var in *JSONError
-	if !errors.As(err, &in) {
-		return &JSONError{Path: name, Msg: err.Error()}
+	if in, ok := err.(*JSONError); ok {
+		return &JSONError{Path: joinPath(name, in.Path), Msg: in.Msg}
 	}
-	return &JSONError{Path: joinPath(name, in.Path), Msg: in.Msg}
+	return &JSONError{Path: name, Msg: err.Error()} // with what wraps one
 }
 
 func joinPath(a, b string) string {
@@ -89,6 +90,15 @@ func joinPath(a, b string) string {
 		return a + b
 	}
 	return a + "." + b
+}
+
+// memberName is a member's name in a path: quoted where it would not be one word, for a name comes from the file.
+func memberName(s string) string {
+	plain := func(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return !plain(r) }) {
+		return strconv.Quote(shorten(s, 40))
+	}
+	return shorten(s, 40)
 }
 
 // typeMismatch is the text of an error of encoding/json.
@@ -126,7 +136,7 @@ func typeMismatch(e *json.UnmarshalTypeError) string {
 
 func shorten(s string, n int) string {
 	if len(s) > n {
-		return s[:n] + "..."
+		return strings.ToValidUTF8(s[:n], "") + "..." // no half of a character
 	}
 	return s
 }
@@ -174,7 +184,7 @@ func pathAt(raw []byte, offset int64) string {
 		if l.array {
 			path += "[" + strconv.Itoa(l.index) + "]"
 		} else {
-			path = joinPath(path, l.name)
+			path = joinPath(path, memberName(l.name))
 		}
 	}
 	return path

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -43,6 +44,9 @@ func TestDecode(t *testing.T) {
 		{`[{"type" : {"type":"type"} }]`, `[0].type: got an object, want a string`},
 		{`[{"a":[1,[2,{"b":[]}]], "sub": [{"name":"["},{"name":true}]}]`, `[0].sub[1].name: got a truth value, want a string`},
 		{`[{"map":{"k":"v"}}]`, `[0].map.k: got a string, want a whole number`},
+		{`[{"map":{"a b.c\n":"v"}}]`, `[0].map."a b.c\n": got a string, want a whole number`},
+		{`[{"map":{"` + strings.Repeat("é", 30) + `":"v"}}]`, `[0].map.` + strings.Repeat("é", 20) + `...: got a string, want a whole number`},
+		{`[{"map":{"":"v"}}]`, `[0].map."": got a string, want a whole number`},
 		{`[{"size":300}]`, `[0].size: got 300, want a whole number of 8 bits`},
 		{`[{"size":1.5}]`, `[0].size: got 1.5, want a whole number`},
 		{`[{"at":1e99}]`, `[0].at: got 1e99, want a number that a float can hold`},
@@ -89,4 +93,24 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A place is put before an error of Decode alone, not before one that wraps it: what that says would be lost.
+func TestJSONAt(t *testing.T) {
+	inner := Decode([]byte(`{"a":1}`), new(map[string]string))
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{inner, "m.a: got a number, want a string"},
+		{fmt.Errorf("line 3: %w", inner), "m: line 3: a: got a number, want a string"},
+		{errors.New("no"), "m: no"},
+	} {
+		if got := JSONAt("m", tt.err).Error(); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	if err := JSONAt("m", nil); err != nil {
+		t.Error(err)
+	}
 }

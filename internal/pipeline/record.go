@@ -95,13 +95,7 @@ func invalidByte(b []byte) int {
 // those through, and names that differ in case.
 func Members(raw []byte) (map[string]json.RawMessage, error) {
 	if !json.Valid(raw) {
-		var v any
-		err := json.Unmarshal(raw, &v)
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			return nil, fmt.Errorf("byte %d: %s", syntax.Offset, syntax)
-		}
-		return nil, fmt.Errorf("it is no JSON: %w", err)
+		return nil, Decode(raw, new(json.RawMessage))
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {

@@ -192,7 +192,7 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 	path := strings.Split(in.Field, ".")
 	for _, key := range path[:len(path)-1] {
 		var inner map[string]json.RawMessage
-		if err := json.Unmarshal(obj[key], &inner); err != nil {
+		if err := pipeline.Decode(obj[key], &inner); err != nil {
 			return fail("field %q is not there", in.Field)
 		}
 		obj = inner
@@ -203,7 +203,7 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 		return yield(d)
 	}
 	var text *string
-	switch err := json.Unmarshal(raw, &text); {
+	switch err := pipeline.Decode(raw, &text); {
 	case !ok:
 		return fail("field %q is not there", in.Field)
 	case err != nil || text == nil:

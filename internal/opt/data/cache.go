@@ -229,7 +229,7 @@ func readCache(f cacheFile, size int64, nVocab int) (*corpus, *Report, error) {
 		return nil, nil, errCache
 	}
 	rep := &Report{}
-	if err := json.Unmarshal(index[parts[1]+parts[2]:], rep); err != nil {
+	if err := pipeline.Decode(index[parts[1]+parts[2]:], rep); err != nil {
 		return nil, nil, errCache
 	}
 	c := &corpus{file: f, nVocab: nVocab}

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"gollama/internal/chart"
+	"gollama/internal/pipeline"
 )
 
 // appendResult adds a line to a file of results.
@@ -39,7 +40,7 @@ func readResults(path string) ([]*result, error) {
 	for line := range bytes.Lines(text) {
 		n++
 		r := &result{}
-		if err := json.Unmarshal(line, r); err != nil {
+		if err := pipeline.Decode(line, r); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
 		}
 		if i := slices.IndexFunc(list, func(x *result) bool { return x.Name == r.Name }); i >= 0 {
