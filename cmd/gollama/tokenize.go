@@ -319,8 +319,8 @@ func docName(d *tokens.Doc) string {
 	switch {
 	case d.Source == "":
 		return "the text of -p"
-	case d.Record > 0:
-		return fmt.Sprintf("%s, record %d,", inputName(d.Source), d.Record+1)
+	case d.Unit != "":
+		return fmt.Sprintf("%s, %s %d,", inputName(d.Source), d.Unit, d.Record+1)
 	}
 	return inputName(d.Source)
 }

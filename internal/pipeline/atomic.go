@@ -8,9 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 )
 
-// ErrNotRegular is the cause of refusing to replace a directory, device, pipe or socket, and of [OpenRegular].
+// ErrNotRegular is the cause of refusing to replace a device, pipe or socket, and of [OpenRegular].
 var ErrNotRegular = errors.New("it is not a regular file")
 
 // File is an output that gets its name when it is complete: until Commit the
@@ -47,8 +48,8 @@ func (o *File) Write(p []byte) (int, error) {
 // (Linux), a process that dies leaves nothing behind unless it is killed in the
 // instant in which it replaces a file; elsewhere it leaves .gollama-*.tmp. The
 // next CreateAtomic of the same path removes what was left. The error wraps
-// ErrNotRegular when path names something other than a regular file, and
-// otherwise that of the system.
+// ErrNotRegular when path names something other than a regular file,
+// syscall.EISDIR when that is a directory, and otherwise that of the system.
 //
 // The caller ends it with Commit or Abort; deferring Abort is right in all cases.
 func CreateAtomic(path string) (*File, error) {
@@ -113,7 +114,7 @@ func resolve(path string) (string, fs.FileMode, error) {
 		}
 		if st.Mode()&fs.ModeSymlink == 0 {
 			if !st.Mode().IsRegular() {
-				return "", 0, &fs.PathError{Op: "create", Path: path, Err: ErrNotRegular}
+				return "", 0, &fs.PathError{Op: "create", Path: path, Err: notRegular(st)}
 			}
 			return path, st.Mode().Perm(), nil
 		}
@@ -128,6 +129,14 @@ func resolve(path string) (string, fs.FileMode, error) {
 		path = to
 	}
 	return "", 0, &fs.PathError{Op: "create", Path: path, Err: errors.New("too many symbolic links")}
+}
+
+// notRegular says what a file is that is not a regular one.
+func notRegular(st fs.FileInfo) error {
+	if st.IsDir() {
+		return syscall.EISDIR // see Cause
+	}
+	return ErrNotRegular
 }
 
 // tempName returns the k-th temporary name for path. Names are not random, so that what a killed process left is found

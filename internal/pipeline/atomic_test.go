@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -195,7 +196,7 @@ func TestCreateErrors(t *testing.T) {
 			path string
 			want error
 		}{
-			{dir, ErrNotRegular},
+			{dir, syscall.EISDIR},
 			{os.DevNull, ErrNotRegular},
 			{filepath.Join(dir, "missing", "a"), fs.ErrNotExist},
 			{filepath.Join(dir, "file", "a"), nil},

@@ -12,6 +12,7 @@ func TestCause(t *testing.T) {
 	_, gone := os.Stat("gone.txt")
 	_, dir := os.ReadFile(".")
 	_, folder := CreateAtomic("gone/out.txt")
+	_, out := CreateAtomic(".")
 	for _, c := range []struct {
 		err  error
 		want string
@@ -20,6 +21,7 @@ func TestCause(t *testing.T) {
 		{fmt.Errorf("--list: %w", gone), "no such file"},
 		{dir, "it is a directory"},
 		{folder, "no such file or directory"},
+		{out, "it is a directory"},
 		{errors.New("open the window: it is warm"), "open the window: it is warm"},
 	} {
 		got := Cause(c.err)

@@ -58,10 +58,8 @@ func OpenRegular(path string) (*os.File, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case st.IsDir():
-		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
 	case !st.Mode().IsRegular():
-		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: notRegular(st)}
 	}
 	return os.Open(path)
 }

@@ -85,7 +85,7 @@ func TestMessagesWithoutChat(t *testing.T) {
 	var err error
 	run := &Run{Model: m, Input: &Input{Stdin: strings.NewReader(`{"text":["a"]}`), Files: Names([]string{"-"}), Split: ByJSONL, Field: "text"},
 		Emit: func(b *Batch) error { err = b.Results[0].Err; return nil }}
-	if derr := run.Do(context.Background()); derr != nil || err == nil || err.Error() != "it is an array and no string" {
+	if derr := run.Do(context.Background()); derr != nil || err == nil || err.Error() != "standard input: line 1: it is an array and no string" {
 		t.Errorf("run: %v; document: %v", derr, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 type Doc struct {
 	Source string          // file name; "-" is standard input; "" a text of the command line
 	Record int             // number in its source from 0 on; of JSON records the line
+	Unit   string          // what Record counts in a file that is split, "line" or "record"; "" of a whole one
 	ID     json.RawMessage // "id" of a JSON record
 	Text   []byte          // not changed
 	// Messages is a conversation in place of a text: Options.Chat makes one of it.
@@ -126,9 +127,9 @@ func (in *Input) file(name string, yield func(Doc) error) error {
 	defer func() { _ = r.Close() }() // only read from
 	switch in.Split {
 	case ByLine:
-		return records(r, '\n', func(i int, rec []byte) error { return yield(Doc{Source: name, Record: i, Text: rec}) })
+		return records(r, '\n', func(i int, rec []byte) error { return yield(Doc{Source: name, Record: i, Unit: "line", Text: rec}) })
 	case ByNull:
-		return records(r, 0, func(i int, rec []byte) error { return yield(Doc{Source: name, Record: i, Text: rec}) })
+		return records(r, 0, func(i int, rec []byte) error { return yield(Doc{Source: name, Record: i, Unit: "record", Text: rec}) })
 	case ByJSONL:
 		return records(r, '\n', func(i int, rec []byte) error { return in.jsonRecord(name, i, rec, yield) })
 	}
@@ -179,9 +180,9 @@ func (in *Input) jsonRecord(name string, i int, line []byte, yield func(Doc) err
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil
 	}
-	d := Doc{Source: name, Record: i}
+	d := Doc{Source: name, Record: i, Unit: "line"}
 	fail := func(format string, args ...any) error {
-		d.Err = where(Doc{Source: name}, fmt.Errorf("line %d: %w", i+1, fmt.Errorf(format, args...)))
+		d.Err = where(d, fmt.Errorf(format, args...))
 		return yield(d)
 	}
 	var obj map[string]json.RawMessage

@@ -210,11 +210,14 @@ func (w *worker) cut(r *Result, dst *[]Token, start int) error {
 
 // where names the document in an error.
 func where(d Doc, err error) error {
-	switch {
-	case d.Source == "" || d.Source == "-":
+	if d.Unit != "" {
+		err = fmt.Errorf("%s %d: %w", d.Unit, d.Record+1, err)
+	}
+	switch d.Source {
+	case "":
 		return err
-	case d.Record > 0:
-		return fmt.Errorf("%s: record %d: %w", d.Source, d.Record+1, err)
+	case "-":
+		return fmt.Errorf("standard input: %w", err)
 	}
 	return fmt.Errorf("%s: %w", d.Source, err)
 }
