@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"image"
-	"image/color"
 	"image/draw"
 	"maps"
 	"os"
@@ -14,24 +13,20 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-// plainColours are colours that nobody would call by another word, of those that the built-in model knows.
-var plainColours = map[string]color.RGBA{
-	"red": {255, 0, 0, 255}, "orange": {255, 140, 0, 255}, "yellow": {255, 255, 0, 255}, "green": {0, 150, 0, 255},
-	"blue": {0, 0, 255, 255}, "purple": {128, 0, 160, 255}, "pink": {255, 170, 200, 255}, "brown": {130, 70, 20, 255},
-	"black": {0, 0, 0, 255}, "white": {255, 255, 255, 255},
-}
+	language "gollama/internal/builtin/story"
+)
 
 // colourFolder writes n pictures of one colour each, of many sizes, and returns the colour of each by its name.
 func colourFolder(t *testing.T, dir string, n int) map[string]string {
 	t.Helper()
-	words := slices.Sorted(maps.Keys(plainColours))
+	plain := language.PlainColours()
+	words := slices.Sorted(maps.Keys(plain))
 	of := map[string]string{}
 	for i := range n {
 		word := words[i%len(words)]
 		img := image.NewRGBA(image.Rect(0, 0, 8+i*7%120, 8+i*11%90))
-		draw.Draw(img, img.Rect, image.NewUniform(plainColours[word]), image.Point{}, draw.Src)
+		draw.Draw(img, img.Rect, image.NewUniform(plain[word]), image.Point{}, draw.Src)
 		name := fmt.Sprintf("p%03d.png", i)
 		writePNG(t, filepath.Join(dir, name), img)
 		of[name] = word

@@ -17,13 +17,6 @@ import (
 	"gollama/internal/engine"
 )
 
-// plain are colours that nobody would call by another word.
-var plain = map[string]color.RGBA{
-	"red": {255, 0, 0, 255}, "orange": {255, 140, 0, 255}, "yellow": {255, 255, 0, 255}, "green": {0, 150, 0, 255},
-	"blue": {0, 0, 255, 255}, "purple": {128, 0, 160, 255}, "pink": {255, 170, 200, 255}, "brown": {130, 70, 20, 255},
-	"black": {0, 0, 0, 255}, "white": {255, 255, 255, 255},
-}
-
 // picture returns a picture of one colour, as it comes back from a file.
 func picture(t *testing.T, w, h int, c color.Color, format string) *engine.Bitmap {
 	t.Helper()
@@ -161,7 +154,7 @@ func TestColours(t *testing.T) {
 	for _, word := range story.Colours() {
 		for _, size := range sizes {
 			for _, format := range []string{"png", "jpeg"} {
-				answer, err := e.ask(t.Context(), "<>What colour is this?", picture(t, size[0], size[1], plain[word], format))
+				answer, err := e.ask(t.Context(), "<>What colour is this?", picture(t, size[0], size[1], story.PlainColours()[word], format))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -187,7 +180,7 @@ func TestPictureQuestions(t *testing.T) {
 		{"<>", "The picture is red."}, {"<>\nWhat color is this?", "It is red."}, {"What colour is the picture?<>", "The picture is red."},
 		{"<>What do you see?", "I see something red."}, {"<>Describe the image.", "The picture is red, as red as "},
 	} {
-		got, err := e.ask(t.Context(), tt.message, picture(t, 32, 32, plain["red"], "png"))
+		got, err := e.ask(t.Context(), tt.message, picture(t, 32, 32, story.PlainColours()["red"], "png"))
 		if err != nil || !strings.HasPrefix(got, tt.answer) {
 			t.Errorf("%q: %q, %v, want %q", tt.message, got, err, tt.answer)
 		}

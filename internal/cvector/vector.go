@@ -20,8 +20,8 @@ var ErrVector = errors.New("not a control vector that can be used")
 // Keys of a control vector file. LayerBase is ours: files in the wild follow two conventions and do not say which.
 const (
 	keyArch       = "general.architecture"
-	KeyHint       = "controlvector.model_hint"
-	KeyLayerCount = "controlvector.layer_count"
+	keyHint       = "controlvector.model_hint"
+	keyLayerCount = "controlvector.layer_count"
 	KeyLayerBase  = "gollama.cvector.layer_base"
 
 	archVector = "controlvector"
@@ -67,8 +67,8 @@ func fromFile(f *gguf.File) (*Vector, error) {
 	if a, ok := f.Str(keyArch); ok && a != archVector {
 		return nil, fmt.Errorf("%w: general.architecture is %q, want %q", ErrVector, a, archVector)
 	}
-	v := &Vector{Dirs: map[int][]float32{}, Keys: f.KVs.Without(keyArch, KeyHint, KeyLayerCount, gguf.KeyAlignment)}
-	v.Hint, _ = f.Str(KeyHint)
+	v := &Vector{Dirs: map[int][]float32{}, Keys: f.KVs.Without(keyArch, keyHint, keyLayerCount, gguf.KeyAlignment)}
+	v.Hint, _ = f.Str(keyHint)
 	if len(f.Tensors) == 0 {
 		return nil, fmt.Errorf("%w: it has no directions", ErrVector)
 	}
@@ -91,7 +91,7 @@ func fromFile(f *gguf.File) (*Vector, error) {
 		v.Dirs[layer] = dir
 		v.Count = max(v.Count, layer)
 	}
-	if n, ok := f.Int(KeyLayerCount); ok && n > int64(v.Count) && n <= maxLayer {
+	if n, ok := f.Int(keyLayerCount); ok && n > int64(v.Count) && n <= maxLayer {
 		v.Count = int(n)
 	}
 	return v, nil
@@ -121,8 +121,8 @@ func (v *Vector) layerOf(t gguf.TensorInfo) (int, error) {
 func (v *Vector) header() (gguf.KVs, []gguf.TensorInfo) {
 	kvs := gguf.KVs{
 		{Key: keyArch, Value: gguf.ValueOf(archVector)},
-		{Key: KeyHint, Value: gguf.ValueOf(v.Hint)},
-		{Key: KeyLayerCount, Value: gguf.ValueOf(int32(v.Count))},
+		{Key: keyHint, Value: gguf.ValueOf(v.Hint)},
+		{Key: keyLayerCount, Value: gguf.ValueOf(int32(v.Count))},
 	}
 	var tensors []gguf.TensorInfo
 	for _, k := range v.Layers() {

@@ -4,9 +4,10 @@ package engine
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"gollama/internal/engine/ggml"
 )
 
 // longBombs repeat what takes long on a long text x, on a text p of many parts, or on many messages m.
@@ -43,9 +44,9 @@ func TestTemplateLongBombs(t *testing.T) {
 			`{% if x | length > 100 %}{% for i in range(10000) %}{% for j in range(10000) %}` + body + `{% endfor %}{% endfor %}{% endif %}`
 		for size, in := range map[string]*ChatInput{"1 message": long, "1,000 messages": many} {
 			t.Run(name+", "+size, func(t *testing.T) {
-				start := processorTime(t)
+				start := ggml.ProcessorTime()
 				_, err := renderOnce(source, in)
-				took := processorTime(t) - start
+				took := ggml.ProcessorTime() - start
 				slowest = max(slowest, took)
 				t.Logf("%.1f s: %v", took.Seconds(), err)
 				if err == nil || !overBudget(err) {
@@ -58,13 +59,4 @@ func TestTemplateLongBombs(t *testing.T) {
 		}
 	}
 	t.Logf("the slowest took %.1f s", slowest.Seconds())
-}
-
-// processorTime is what the process has used.
-func processorTime(t *testing.T) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -145,14 +145,6 @@ func NewAudioBitmap(samples []float32) (*Bitmap, error) {
 	return &Bitmap{Audio: true, Samples: samples, NSamples: len(samples), ID: contentID("audio", len(samples), 1, data)}, nil
 }
 
-// NewAudioPlaceholder returns a sound of n samples whose tokens can be counted and no more.
-func NewAudioPlaceholder(n int) (*Bitmap, error) {
-	if n < 2 || n > math.MaxInt32/2 {
-		return nil, fmt.Errorf("sound: got %d samples, want 2 to %d", n, math.MaxInt32/2)
-	}
-	return &Bitmap{Audio: true, NSamples: n, ID: contentID("audio", n, 1, nil)}, nil
-}
-
 func contentID(kind string, w, h int, data []byte) string {
 	sum := sha256.New()
 	head := binary.LittleEndian.AppendUint64([]byte(kind), uint64(w))

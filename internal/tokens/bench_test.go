@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"testing"
-	"time"
+
+	"gollama/internal/engine/ggml"
 )
 
 // open opens a vocabulary for a benchmark.
@@ -37,7 +37,7 @@ func BenchmarkEncode(b *testing.B) {
 				m := open(b, name, mode)
 				b.SetBytes(int64(len(text)))
 				var ids []Token
-				begin := cpuTime()
+				begin := ggml.ProcessorTime()
 				for b.Loop() {
 					e := m.NewEncoder() // the word cache starts empty
 					if ids, err = e.Encode(ids[:0], text, true); err != nil {
@@ -45,7 +45,7 @@ func BenchmarkEncode(b *testing.B) {
 					}
 				}
 				// What another program on the machine leaves alone.
-				b.ReportMetric(float64(len(text)*b.N)/(cpuTime()-begin).Seconds()/1e6, "cpuMB/s")
+				b.ReportMetric(float64(len(text)*b.N)/(ggml.ProcessorTime()-begin).Seconds()/1e6, "cpuMB/s")
 			})
 		}
 	}
@@ -77,15 +77,6 @@ func BenchmarkManyDocuments(b *testing.B) {
 			})
 		}
 	}
-}
-
-// cpuTime is the processor time of this process so far.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkRun: three million equal characters.

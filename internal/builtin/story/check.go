@@ -3,6 +3,7 @@ package story
 import (
 	"errors"
 	"fmt"
+	"image/color"
 	"strings"
 )
 
@@ -97,6 +98,15 @@ func Colours() []string {
 		list = append(list, e.text)
 	}
 	return list
+}
+
+// PlainColours returns, for each word of [Colours], a colour that nobody would call by another: to ask the model about.
+func PlainColours() map[string]color.RGBA {
+	return map[string]color.RGBA{
+		"red": {255, 0, 0, 255}, "orange": {255, 140, 0, 255}, "yellow": {255, 255, 0, 255}, "green": {0, 150, 0, 255},
+		"blue": {0, 0, 255, 255}, "purple": {128, 0, 160, 255}, "pink": {255, 170, 200, 255}, "brown": {130, 70, 20, 255},
+		"black": {0, 0, 0, 255}, "white": {255, 255, 255, 255},
+	}
 }
 
 // read finds a reading of text by the rule: a whole one if there is one, else one that is cut.

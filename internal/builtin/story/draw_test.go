@@ -3,6 +3,7 @@ package story
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -160,6 +161,9 @@ func TestDrawnConversations(t *testing.T) {
 	colours := Colours()
 	if len(colours) != 10 || !slices.Contains(colours, "red") {
 		t.Errorf("colours %q, want ten with red", colours)
+	}
+	if plain := slices.Sorted(maps.Keys(PlainColours())); !slices.Equal(plain, slices.Sorted(slices.Values(colours))) {
+		t.Errorf("plain colours %q, want one for each of %q", plain, colours)
 	}
 	for i := range uint64(3000) {
 		ms := NewChat(rng(i))

@@ -13,12 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/tiktoken-go/tokenizer"
 
 	"gollama/internal/cvector"
+	"gollama/internal/engine/ggml"
 	"gollama/internal/imatrix"
 	"gollama/internal/tokens"
 )
@@ -45,14 +45,14 @@ func inside(args []string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	before, began := processorTime(), time.Now()
+	before, began := ggml.ProcessorTime(), time.Now()
 	for range t.n {
 		if err := t.work(); err != nil {
 			return err
 		}
 	}
 	n := float64(t.n)
-	return json.NewEncoder(w).Encode(outcome{wall: time.Since(began).Seconds() / n, cpu: (processorTime() - before).Seconds() / n})
+	return json.NewEncoder(w).Encode(outcome{wall: time.Since(began).Seconds() / n, cpu: (ggml.ProcessorTime() - before).Seconds() / n})
 }
 
 // within is a player that is this program with insideArg.
@@ -76,14 +76,6 @@ func selfTimed(name, program string, args ...string) player {
 		o := p.outcome()
 		return o, json.Unmarshal(p.stdout, &o)
 	}}
-}
-
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // insideTokenize encodes a file: -mode fast or engine with the vocabulary -m, as one document or the lines of it; or
