@@ -191,7 +191,7 @@ func (s *session) limit(o *options) int {
 }
 
 func (s *session) scoreText(ctx context.Context, _ *env, _ *logging, o *options, _ *result, res *scoreResult) error {
-	tokens, err := s.model.Vocab().Tokenize(o.Prompt, true, true)
+	tokens, err := s.model.Vocab().Tokenize(o.Prompt, true, o.specialInput != "literal")
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (r *scoreResult) setTotal(t completion.Score) {
 func (s *session) scoreWindows(ctx context.Context, e *env, l *logging, o *options, dst *result, res *scoreResult) error {
 	v := s.model.Vocab()
 	// llama-perplexity reads control tokens in a text as text.
-	tokens, err := v.Tokenize(o.Prompt, true, false)
+	tokens, err := v.Tokenize(o.Prompt, true, o.specialInput == "parse")
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (s *session) scoreWindows(ctx context.Context, e *env, l *logging, o *optio
 const maxSequences = 256
 
 func (s *session) scoreChoices(ctx context.Context, _ *env, _ *logging, o *options, _ *result, res *scoreResult) error {
-	choices, err := completion.NewChoices(s.model.Vocab(), o.Prompt, o.choices, true)
+	choices, err := completion.NewChoices(s.model.Vocab(), o.Prompt, o.choices, o.specialInput != "literal")
 	if err != nil {
 		return err
 	}

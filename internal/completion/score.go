@@ -204,12 +204,12 @@ func (s *Score) Add(logprobs ...float64) {
 	}
 }
 
-// Perplexity is exp(-Sum/N), 1 for no tokens.
+// Perplexity is exp(-Sum/N), 1 for no tokens. JSON has no infinity: the largest float64 stands for it.
 func (s *Score) Perplexity() float64 {
 	if s.N == 0 {
 		return 1
 	}
-	return math.Exp(-s.Sum / float64(s.N))
+	return min(math.Exp(-s.Sum/float64(s.N)), math.MaxFloat64)
 }
 
 // Error is the standard error of the perplexity, as llama-perplexity reports it
@@ -221,5 +221,5 @@ func (s *Score) Error() float64 {
 	}
 	n := float64(s.N)
 	mean := s.Sum / n
-	return math.Sqrt(max(s.sumSq/n-mean*mean, 0)/(n-1)) * s.Perplexity()
+	return min(math.Sqrt(max(s.sumSq/n-mean*mean, 0)/(n-1))*s.Perplexity(), math.MaxFloat64)
 }

@@ -196,6 +196,10 @@ func TestScore(t *testing.T) {
 	if p, e := s.Perplexity(), s.Error(); math.Abs(p-math.Exp(2)) > 1e-12 || math.Abs(e-math.Exp(2)*math.Sqrt(1.0/3)) > 1e-12 {
 		t.Errorf("got %v, %v, want %v, %v", p, e, math.Exp(2), math.Exp(2)*math.Sqrt(1.0/3))
 	}
+	s.Add(minLogprob) // a token that the model holds impossible: JSON must be able to say what comes of it
+	if p, e := s.Perplexity(), s.Error(); p != math.MaxFloat64 || e != math.MaxFloat64 {
+		t.Errorf("with an impossible token: %v, %v, want %v for both", p, e, math.MaxFloat64)
+	}
 }
 
 func TestScorerChoices(t *testing.T) {
