@@ -68,7 +68,7 @@ func cvectorFlags() []flagDef {
 			binding: parsedVar(kindString, func(o o) *cvector.TokenMode { return &o.vector.token }, cvector.ParseTokenMode, func(t cvector.TokenMode) any { return t.String() })},
 		flagDef{name: "layers", arg: "A-B", def: "all", help: "layers that get a direction, from 1, both ends included", binding: vectorLayersVar()},
 		flagDef{name: "layer-convention", arg: "NAME", help: "runtime: direction.k is of the output that it is added to; llamacpp-legacy: of the one below, as llama-cvector-generator has it", binding: wordVar(v(func(c *cvectorOptions) *string { return &c.convention }), cvector.BaseRuntime, cvector.BaseLegacy)},
-		flagDef{name: "compat-padding", help: "take the samples that llama-cvector-generator takes: all tokens, the shorter side filled up with blanks, computed with its attention on the CPU", binding: boolVar(func(o o) *bool { return &o.vector.compat })},
+		flagDef{name: "compat-padding", help: "take the samples that llama-cvector-generator takes: all tokens, the shorter side filled up with blanks, computed with llama.cpp's kernels on the CPU", binding: boolVar(func(o o) *bool { return &o.vector.compat })},
 		flagDef{name: "pca-batch", arg: "N", help: "llama-cvector-generator's; has no effect", binding: intVar(func(o o) *int { return &o.NPCABatch }, 0, maxInt32)},
 		flagDef{name: "pca-iter", arg: "N", help: "llama-cvector-generator's; has no effect: the axis is exact to a residual of 1e-10", binding: intVar(func(o o) *int { return &o.NPCAIterations }, 0, maxInt32)},
 	)...)
