@@ -21,28 +21,40 @@ type flashCase struct {
 	typ                    Type
 	masked, perHead, sinks bool
 	open                   bool // the mask is 0
+	shared                 bool // all texts have one mask
+	valuesQ8               bool // values are q8_0, whatever keys are
 	bias, cap              float32
 	k, v                   []float32 // as the tensors hold them
 	kb, vb                 []byte
 	q, sink                []float32
-	mask                   []float32 // [texts][1 or heads][queries][keys]
-	maskHeads              int
+	mask                   []float32 // [maskTexts][maskHeads][queries][keys]
+	maskHeads, maskTexts   int
+}
+
+func (c *flashCase) vtyp() Type {
+	if c.valuesQ8 {
+		return TypeQ8_0
+	}
+	return c.typ
 }
 
 func (c *flashCase) fill() {
 	c.q = normals(c.dim*c.queries*c.heads*c.texts, 1)
-	pack := func(n, row int, seed uint64) ([]byte, []float32) {
-		b := must(Quantize(c.typ, normals(n, seed), row, nil))
-		return b, must(Dequantize(c.typ, b, n))
+	pack := func(typ Type, n, row int, seed uint64) ([]byte, []float32) {
+		b := must(Quantize(typ, normals(n, seed), row, nil))
+		return b, must(Dequantize(typ, b, n))
 	}
-	c.kb, c.k = pack(c.dim*c.keys*c.kv*c.texts, c.dim, 2)
-	c.vb, c.v = pack(c.vdim*c.keys*c.kv*c.texts, c.vdim, 3)
+	c.kb, c.k = pack(c.typ, c.dim*c.keys*c.kv*c.texts, c.dim, 2)
+	c.vb, c.v = pack(c.vtyp(), c.vdim*c.keys*c.kv*c.texts, c.vdim, 3)
 	c.sink = normals(c.heads, 4)
-	c.maskHeads = 1
+	c.maskHeads, c.maskTexts = 1, c.texts
 	if c.perHead {
 		c.maskHeads = c.heads
 	}
-	c.mask = make([]float32, c.texts*c.maskHeads*c.queries*c.keys)
+	if c.shared {
+		c.maskTexts = 1
+	}
+	c.mask = make([]float32, c.maskTexts*c.maskHeads*c.queries*c.keys)
 	if c.open {
 		return
 	}
@@ -68,9 +80,9 @@ func (c *flashCase) run(t *testing.T, threads int) []float32 {
 	t.Helper()
 	r := newRig(t, threads)
 	k := must(r.w.NewTensor(c.typ, c.dim, c.keys, c.kv, c.texts))
-	v := must(r.w.NewTensor(c.typ, c.vdim, c.keys, c.kv, c.texts))
+	v := must(r.w.NewTensor(c.vtyp(), c.vdim, c.keys, c.kv, c.texts))
 	sinks := must(r.w.NewTensor(TypeF32, c.heads))
-	mask := must(r.w.NewTensor(TypeF16, c.keys, c.queries, c.maskHeads, c.texts))
+	mask := must(r.w.NewTensor(TypeF16, c.keys, c.queries, c.maskHeads, c.maskTexts))
 	half := make([]byte, 0, 2*len(c.mask))
 	for _, m := range c.mask {
 		half = binary.LittleEndian.AppendUint16(half, f16Bits(m))
@@ -132,7 +144,7 @@ func (c *flashCase) row(text, query, head int) (out, size []float64) {
 			scores[key] = float64(c.cap) * math.Tanh(scores[key]/float64(c.cap))
 		}
 		if c.masked {
-			scores[key] += slope * float64(c.mask[((text*c.maskHeads+head%c.maskHeads)*c.queries+query)*c.keys+key])
+			scores[key] += slope * float64(c.mask[((text%c.maskTexts*c.maskHeads+head%c.maskHeads)*c.queries+query)*c.keys+key])
 		}
 		top = max(top, scores[key])
 	}
@@ -182,6 +194,14 @@ func TestFlashAttention(t *testing.T) {
 		{name: "a mask for each head", keys: 333, queries: 5, heads: 4, kv: 2, dim: 64, vdim: 64, texts: 2, typ: TypeF16, masked: true, perHead: true},
 		{name: "slopes", keys: 333, queries: 5, heads: 12, kv: 4, dim: 64, vdim: 64, texts: 1, typ: TypeF16, masked: true, bias: 8},
 		{name: "soft cap and sinks", keys: 333, queries: 5, heads: 8, kv: 2, dim: 128, vdim: 128, texts: 1, typ: TypeF16, masked: true, cap: 2, sinks: true},
+		{name: "values of another type", keys: 140, queries: 5, heads: 6, kv: 2, dim: 80, vdim: 96, texts: 1, typ: TypeF16, valuesQ8: true, masked: true},
+		{name: "values of another type, tiles' queries", keys: 140, queries: 66, heads: 3, kv: 1, dim: 40, vdim: 32, texts: 1, typ: TypeF32, valuesQ8: true, masked: true, sinks: true},
+		{name: "one mask for all texts", keys: 140, queries: 5, heads: 4, kv: 2, dim: 96, vdim: 96, texts: 3, typ: TypeF16, masked: true, shared: true},
+		{name: "tiles, all of it", keys: 127, queries: 67, heads: 6, kv: 2, dim: 80, vdim: 80, texts: 2, typ: TypeF32, masked: true, shared: true, sinks: true, bias: 8, cap: 3},
+		{name: "tiles, one key", keys: 1, queries: 64, heads: 2, kv: 1, dim: 64, vdim: 64, texts: 1, typ: TypeF16, masked: true, sinks: true},
+		{name: "tiles, a latent cache", keys: 130, queries: 65, heads: 2, kv: 1, dim: 576, vdim: 512, texts: 1, typ: TypeF16, masked: true, open: true},
+		{name: "a latent cache, quantized", keys: 140, queries: 2, heads: 17, kv: 1, dim: 576, vdim: 512, texts: 1, typ: TypeQ8_0, masked: true, open: true},
+		{name: "many values a head", keys: 129, queries: 3, heads: 4, kv: 1, dim: 192, vdim: 256, texts: 1, typ: TypeBF16, masked: true, cap: 30},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
