@@ -122,6 +122,10 @@ gl_ctx * gl_ctx_new(struct llama_model * m, const gl_ctx_params * p, const gl_th
         auto cp = gl_to_context_params(p);
         cp.n_threads           = gen->n_threads;
         cp.n_threads_batch     = batch->n_threads;
+        if (host) { // a graph must not be planned for more threads than its pool has: ggml warns each time
+            cp.n_threads       = std::min(cp.n_threads, llama_n_threads(host->lctx));
+            cp.n_threads_batch = std::min(cp.n_threads_batch, llama_n_threads_batch(host->lctx));
+        }
         cp.abort_callback      = on_abort;
         cp.abort_callback_data = host ? &host->abort : &c->abort;
         c->lctx = llama_init_from_model(m, cp);
