@@ -85,7 +85,7 @@ func (p OptimizerParams) Validate() error {
 }
 
 // ParamsFunc gives the parameters of the update after step updates, in epoch,
-// both from 0.
+// both from 0. Trainings that run at the same time may share one.
 type ParamsFunc func(step int64, epoch int) OptimizerParams
 
 // Constant gives p for every step.
@@ -96,7 +96,8 @@ func Constant(p OptimizerParams) ParamsFunc {
 // Scheduled gives p with the learning rate of s.
 func Scheduled(p OptimizerParams, s Schedule) ParamsFunc {
 	return func(step int64, epoch int) OptimizerParams {
-		p.LR = s.At(step, epoch)
-		return p
+		now := p
+		now.LR = s.At(step, epoch)
+		return now
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -48,6 +49,25 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("%+v is called valid", bad)
 		}
 	}
+}
+
+// Trainings that share their parameters do not get those of each other's step.
+func TestScheduledShared(t *testing.T) {
+	const steps = 20000
+	s := Schedule{Shape: Linear, LR: 0.5, Steps: steps}
+	params := Scheduled(DefaultOptimizerParams(), s)
+	var wg sync.WaitGroup
+	for first := range 4 {
+		wg.Go(func() {
+			for step := int64(first); step < steps; step += 4 {
+				if got, want := params(step, 0).LR, s.At(step, 0); got != want {
+					t.Errorf("step %d: learning rate %g, want %g", step, got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestNames(t *testing.T) {
