@@ -5,6 +5,7 @@
 #   FUZZTIME=10m    for each fuzz test
 #   FAULTS=15       signals of each kind to each job; four times as many damaged inputs
 #   MODEL=FILE      part repeat: the model of 500 equal runs
+#   PACKAGES='./a'  part race: these packages alone
 set -u
 cd "$(dirname "$0")/.." || exit 1
 go=${GO:-go}
@@ -17,7 +18,7 @@ if [ -n "${SHORT:-}" ]; then
 else
     fuzztime=${FUZZTIME:-10m} faults=${FAULTS:-15} tags=slow,long mb=100 times=500
     slow=. slowasan='^$' longer='./internal/opt/... ./internal/engine ./internal/engine/ggml ./internal/tokens'
-    packages='./internal/...'
+    packages=${PACKAGES:-./internal/...}
 fi
 
 # check is go test. What has passed is done again: much of it is at random, and each file that was looked at would be written down.
