@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -215,8 +216,76 @@ func FuzzChatTemplate(f *testing.F) {
 	})
 }
 
+// manyShapes are conversations that templates need many steps for: of few long messages, and of many short ones, with tool
+// calls and without.
+var manyShapes = []struct {
+	name  string
+	n     int // messages
+	size  int // bytes of each
+	tools int // that there are, of ten parameters each
+}{{"short", 3, 10, 0}, {"short, tools", 3, 10, 1}, {"long", 21, 10000, 0}, {"long, tools", 21, 10000, 1}, {"many", manyTurns, 100, 0},
+	{"many, tools", manyTurns, 100, 1}, {"many tools", 3, 10, 20}}
+
+// shaped makes a conversation of n messages of size bytes each, the last of them a user's or a tool's.
+func shaped(n, size, tools int) *ChatInput {
+	in := &ChatInput{AddGenerationPrompt: true}
+	text := strings.Repeat("Why <is> it so?\n", size/16+1)[:size]
+	in.Messages = append(in.Messages, user(text))
+	for i := range tools {
+		var props []string
+		for k := range 10 {
+			props = append(props, fmt.Sprintf(`"p%d":{"type":"string","description":"one of them","enum":["a","b","c"]}`, k))
+		}
+		in.Tools = append(in.Tools, ChatTool{Name: fmt.Sprintf("f%d", i), Description: "does it",
+			Parameters: []byte(`{"type":"object","properties":{` + strings.Join(props, ",") + `},"required":["p0","p1"]}`)})
+	}
+	for len(in.Messages) < n {
+		if tools > 0 {
+			call := ToolCall{ID: "call12345", Name: "f0", Arguments: `{"p0":"` + strings.Repeat("b", size) + `"}`}
+			in.Messages = append(in.Messages, ChatMessage{Role: "assistant", ToolCalls: []ToolCall{call}}, ChatMessage{Role: "tool", ToolCallID: call.ID, Name: "f0", Content: text})
+			continue
+		}
+		in.Messages = append(in.Messages, assistant(text), user(text))
+	}
+	return in
+}
+
+// TestTemplateSteps: each of llama.cpp's templates takes at most half of the steps that it may, whatever the shape of the
+// conversation.
+func TestTemplateSteps(t *testing.T) {
+	for _, shape := range manyShapes {
+		in := shaped(shape.n, shape.size, shape.tools)
+		most, which, of, n := 0, "", 0, 0
+		for name, source := range pinnedTemplates(t) {
+			apply := openTemplate(t, nil, source).Render
+			if shape.name == "short" {
+				apply = openTemplate(t, nil, source).Apply // which makes the parser of the answer, too
+			}
+			_, err := apply(in)
+			if err != nil && !overBudget(err) {
+				continue // it refuses such a conversation
+			}
+			n++
+			taken, allowed := templateSteps()
+			if err != nil || 2*taken > allowed {
+				t.Errorf("%s, %s: %d steps of %d, %v", name, shape.name, taken, allowed, err)
+			}
+			if taken > most {
+				most, which, of = taken, name, allowed
+			}
+		}
+		if n == 0 {
+			t.Errorf("%s: no template writes it", shape.name)
+		}
+		t.Logf("%s: at most %.1f of %.0f million steps (%s), %d templates", shape.name, float64(most)/1e6, float64(of)/1e6, which, n)
+	}
+}
+
 // longTurns is how many TestTemplateBudget has, of 2 kB.
 var longTurns = 40
+
+// manyTurns is how many messages a conversation of many has.
+const manyTurns = 151
 
 // TestTemplateBudget: a long conversation is no bomb.
 func TestTemplateBudget(t *testing.T) {

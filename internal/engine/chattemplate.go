@@ -69,7 +69,7 @@ func NewChatTemplate(m *Model, o ChatTemplateOptions) (*ChatTemplate, error) {
 	var a arena
 	defer a.free()
 	var e C.gl_err
-	t.ptr = C.gl_chat_new(model, a.str(t.source), a.str(t.tools), C.bool(t.builtin), a.str(o.BOS), a.str(o.EOS), &e)
+	t.ptr = C.gl_chat_new(model, a.str(t.source), a.str(t.tools), C.bool(t.builtin), a.str(o.BOS), a.str(o.EOS), C.size_t(compileSteps(len(t.source)+len(t.tools))), &e)
 	if t.ptr == nil {
 		return nil, templateError(&e, clocked(t.source))
 	}
@@ -278,7 +278,7 @@ func (t *ChatTemplate) render(in *ChatInput, promptOnly bool) (*wirePrompt, erro
 	var a arena
 	defer a.free()
 	var e C.gl_err
-	p := C.gl_chat_apply(t.ptr, a.str(string(wire)), &e)
+	p := C.gl_chat_apply(t.ptr, a.str(string(wire)), C.size_t(in.steps(len(wire))), &e)
 	defer C.free(unsafe.Pointer(p))
 	if p == nil {
 		return nil, templateError(&e, clocked(t.Source(len(in.Tools) > 0)))
@@ -292,6 +292,13 @@ func (t *ChatTemplate) render(in *ChatInput, promptOnly bool) (*wirePrompt, erro
 		out.Grammar = exactGrammar(out.Grammar)
 	}
 	return &out, nil
+}
+
+// templateSteps returns the steps that the template applied last took, and how many it might have; see shim_budget.cpp.
+func templateSteps() (taken, allowed int) {
+	var n C.size_t
+	taken = int(C.gl_template_steps(&n))
+	return taken, int(n)
 }
 
 // Tokenize returns the tokens of a prompt: BOS once where the model wants it, the template's control

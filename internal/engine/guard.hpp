@@ -38,8 +38,8 @@ void gl_on_big_stack(const std::function<void()> & f);
 size_t gl_stack_size();
 
 // Runs f on such a thread, where templates are bounded in time, memory and depth. Beyond, it throws. input is the size in bytes
-// of what f works on.
-void gl_on_budget(size_t input, const std::function<void()> & f);
+// of what f works on, and work how many steps it may take.
+void gl_on_budget(size_t input, size_t work, const std::function<void()> & f);
 
 struct common_params_sampling;
 struct llama_vocab;

@@ -105,15 +105,17 @@ char * gl_schema_to_grammar(const char * schema, char ** incomplete, gl_err * er
 typedef struct gl_chat gl_chat;               // a compiled template, and the one for tools if there are two
 typedef struct gl_chat_parser gl_chat_parser; // reads the outputs of one prompt
 
-// source is Jinja text, or with builtin the name of a template that llama.cpp has in C++; tools is
+// work is how many steps of the interpreter may be taken. source is Jinja text, or with builtin the name of a template that llama.cpp has in C++; tools is
 // Jinja text or "". bos and eos are used without a model.
 gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const char * tools, bool builtin,
-                      const char * bos, const char * eos, gl_err * err);
+                      const char * bos, const char * eos, size_t work, gl_err * err);
 void gl_chat_free(gl_chat * c);
 int gl_chat_builtin(const char ** out, int n);
 // What comes back is JSON in a malloc'd string; for what goes in and out see chatwire.go.
 char * gl_chat_caps(const gl_chat * c, gl_err * err);
-char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err);
+char * gl_chat_apply(const gl_chat * c, const char * input, size_t work, gl_err * err);
+// The steps that the last gl_chat_new or gl_chat_apply took, and how many it might have: for tests.
+size_t gl_template_steps(size_t * allowed);
 gl_chat_parser * gl_chat_parser_new(const char * input, gl_err * err);
 void gl_chat_parser_free(gl_chat_parser * p);
 char * gl_chat_parse(const gl_chat_parser * p, const char * text, size_t n, bool partial, gl_err * err);

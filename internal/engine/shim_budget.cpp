@@ -4,17 +4,14 @@
 #include "jinja/limits.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 
 using namespace jinja;
 
-// The limits are several times what the most demanding of llama.cpp's own templates was seen to need (TestTemplateBudget): for a
-// thousand turns of 1 kB gemma-4's, which goes through all messages for each and is applied three times, takes 620 million steps.
-// A step is 10 ns on one core: a template without an end is stopped after 3 seconds, and another 10 for each MB of the conversation
-// (TestTemplateBombs, TestTemplateLongBombs).
-static constexpr size_t least_work = 250 * 1000 * 1000, work_per_byte = 850;
+// The steps come from the caller (chatbudget.go); memory is several times what llama.cpp's own templates were seen to need.
 static constexpr size_t least_memory = (size_t) 64 << 20, memory_per_byte = 100;
 static constexpr size_t most_nodes = 500 * 1000;
 static constexpr size_t most_stack = (size_t) 16 << 20;
@@ -31,10 +28,17 @@ static std::string describe(limits::limit met, size_t work, size_t memory, size_
     }
 }
 
-void gl_on_budget(size_t input, const std::function<void()> & f) {
+// What the last one took, and might have.
+static std::atomic<size_t> last_taken{ 0 }, last_allowed{ 0 };
+
+size_t gl_template_steps(size_t * allowed) {
+    *allowed = last_allowed;
+    return last_taken;
+}
+
+void gl_on_budget(size_t input, size_t work, const std::function<void()> & f) {
     gl_on_big_stack([&] {
         const size_t stack  = std::min(gl_stack_size() / 4, most_stack); // what is freed recurses too
-        const size_t work   = least_work + work_per_byte * input;
         const size_t memory = least_memory + memory_per_byte * input;
         limits::budget b{ work, memory, std::min(most_nodes, gl_stack_size() >> 8), (const char *) __builtin_frame_address(0) - stack };
         b.analysis = most_analysis;
@@ -54,6 +58,8 @@ void gl_on_budget(size_t input, const std::function<void()> & f) {
                 }
             }
         }
+        last_taken   = work - b.work;
+        last_allowed = work;
         // llama.cpp's analysis takes any exception of a template for an answer.
         if (b.met != limits::NONE) {
             throw std::runtime_error(describe(b.met, work, memory, stack));

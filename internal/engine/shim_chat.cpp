@@ -106,12 +106,12 @@ void gl_chat_free(gl_chat * c) {
 }
 
 gl_chat * gl_chat_new(const struct llama_model * m, const char * source, const char * tools, bool builtin,
-                      const char * bos, const char * eos, gl_err * err) {
+                      const char * bos, const char * eos, size_t work, gl_err * err) {
     return guard(err, (gl_chat *) nullptr, [&] {
         std::unique_ptr<gl_chat, void (*)(gl_chat *)> c(new gl_chat, gl_chat_free);
         c->builtin = builtin;
         // A template is parsed and applied to short conversations a few dozen times, which is little for each of its bytes.
-        gl_on_budget((strlen(source) + strlen(tools)) / 16, [&] {
+        gl_on_budget((strlen(source) + strlen(tools)) / 16, work, [&] {
             if (builtin) {
                 c->main.ptr = common_chat_templates_init(m, source, bos, eos);
                 return;
@@ -190,10 +190,10 @@ static json write_prompt(const common_chat_params & p) {
     };
 }
 
-char * gl_chat_apply(const gl_chat * c, const char * input, gl_err * err) {
+char * gl_chat_apply(const gl_chat * c, const char * input, size_t work, gl_err * err) {
     return guard(err, (char *) nullptr, [&] {
         std::string out;
-        gl_on_budget(strlen(input), [&] {
+        gl_on_budget(strlen(input), work, [&] {
             const json wire = json::parse(input);
             std::map<std::string, json> schemas;
             if (wire.contains("tool_schemas")) {
