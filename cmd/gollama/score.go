@@ -56,6 +56,8 @@ func (o *options) finishScore() error {
 		return usagef("--windows and --choice: give one of them")
 	case o.isSet("chunks") && !o.windows:
 		return usagef("--chunks goes with --windows")
+	case o.chunks == 0 && o.isSet("chunks"):
+		return usagef("--chunks 0 scores nothing").withHint("-1 scores all windows")
 	case o.isSet("logprobs") && o.logprobs > 0, o.promptLogprobs:
 		return usagef("--score has no alternatives").withHint("-n 0 --prompt-logprobs --logprobs N --format json has them")
 	case o.sessionFile != "":
