@@ -192,7 +192,7 @@ func (x *vectoring) load(ctx context.Context) (err error) {
 		return ctx.Err() == nil
 	}
 	x.params.Warmup = false
-	engine.SetReference(x.o.vector.compat) // the states are llama-cvector-generator's, then
+	engine.SetReference(x.o.vector.compat, x.o.vector.compat) // the states are llama-cvector-generator's, then
 	x.model, err = engine.LoadModel(ctx, &x.params)
 	bar.done()
 	if err != nil {

@@ -186,7 +186,7 @@ func (m *measuring) open(ctx context.Context) error {
 		bar.set(float64(share), "")
 		return ctx.Err() == nil
 	}
-	engine.SetReference(true) // the sums and the perplexity are llama-imatrix's
+	engine.SetReference(true, false) // the sums and the perplexity are llama-imatrix's, but for the rounding of quantized weights' products
 	m.model, err = engine.LoadModel(ctx, &o.Params)
 	bar.done()
 	if err != nil {

@@ -114,8 +114,8 @@ func runScore(ctx context.Context, e *env, l *logging, o *options, dst *result) 
 	s := &session{}
 	defer s.close(l)
 	if o.windows {
-		engine.SetReference(true) // the number is llama-perplexity's
-		defer engine.SetReference(false)
+		engine.SetReference(true, true) // the number is llama-perplexity's
+		defer engine.SetReference(false, false)
 	}
 	begin := time.Now()
 	if err := s.loadModel(ctx, e, l, o); err != nil {

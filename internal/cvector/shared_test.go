@@ -77,8 +77,8 @@ func collect(t testing.TB, m *engine.Model, pos, neg string, p engine.Params, o 
 // Values of llama.cpp's own rows, by another program in 64 bits: the states of all tokens, filled up, of blocks 0 and 1.
 // Tolerances: the last printed digit; 1e-4 for elements, which llama.cpp's 32 bits move by 1e-5.
 func TestAllTokens(t *testing.T) {
-	engine.SetReference(true)
-	defer engine.SetReference(false)
+	engine.SetReference(true, true)
+	defer engine.SetReference(false, false)
 	m := storyModel(t)
 	pad, err := m.Vocab().Tokenize(" ", false, false)
 	if err != nil {
@@ -136,8 +136,8 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 // attention adds up in 16 bits, so that they move by 1e-4 of their size from kernel to kernel.
 func TestLastToken(t *testing.T) {
 	m := storyModel(t)
-	engine.SetReference(true)
-	defer engine.SetReference(false)
+	engine.SetReference(true, true)
+	defer engine.SetReference(false, false)
 	s := collect(t, m, storyPos, storyNeg, storyParams(), CollectOptions{First: 0, Last: 4, KeepRows: true})
 	layers, err := Build(s, BuildOptions{})
 	if err != nil {

@@ -96,8 +96,8 @@ func TestAdaptersLikePeer(t *testing.T) {
 		t.Skipf("the adapters are in %s; run adapters.cpp on them", *adaptersDir)
 	}
 	golden := readGolden(t, "testdata/adapters.golden")
-	SetReference(true)
-	defer SetReference(false)
+	SetReference(true, true)
+	defer SetReference(false, false)
 	for _, tt := range []struct {
 		name         string
 		lora, vector bool

@@ -89,9 +89,9 @@ func TestQuantizedBatchShapes(t *testing.T) {
 			return all
 		}
 		want := logits(len(tokens), true)
-		SetReference(true)
+		SetReference(true, true)
 		reference := logits(len(tokens), true)
-		SetReference(false)
+		SetReference(false, false)
 		if slices.Equal(reference, want) {
 			t.Skip("no panels on this CPU")
 		}

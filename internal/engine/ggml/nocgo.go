@@ -144,7 +144,7 @@ func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error
 }
 
 // SetReference does nothing.
-func SetReference(bool) {}
+func SetReference(bool, bool) {}
 
 // NewGraph returns ErrNoCgo.
 func (c *Context) NewGraph() (*Graph, error) { return nil, ErrNoCgo }

@@ -65,8 +65,8 @@ func needPanels(t *testing.T) {
 	t.Helper()
 	p := newProduct(must(ParseType("q5_0")), 1024, 16, 8, 1)
 	ours := p.run(t, 1, 8)
-	SetReference(true)
-	defer SetReference(false)
+	SetReference(true, true)
+	defer SetReference(false, false)
 	theirs := p.run(t, 1, 8)
 	if slices.Equal(ours, theirs) {
 		t.Skip("no panels on this CPU")
