@@ -233,7 +233,7 @@ func TestCreateErrors(t *testing.T) {
 		})
 	}
 	_, err := Create(dir, nil, nil)
-	mustContain(t, err, "not a regular file")
+	mustContain(t, err, "is a directory")
 	_, err = Create(filepath.Join(dir, "absent", "m.gguf"), nil, nil)
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("folder that does not exist: got %v", err)
