@@ -221,6 +221,7 @@ func serveOnce(t *testing.T, args []string) (stdout, stderr string, code int) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+	time.Sleep(100 * time.Millisecond)      // what it says goes through a pipe of its own, and may come after it answers
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	<-ended
 	lines := slices.DeleteFunc(strings.SplitAfter(msg.String(), "\n"), closing.MatchString)
