@@ -255,7 +255,7 @@ func (r *Run) readCheckpoint(step int64) (c checkpointFile, err error) {
 	if err != nil {
 		return c, err
 	}
-	if err := pipeline.Decode(text, &c); err != nil {
+	if err := pipeline.DecodeStrict(text, &c); err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	sum, err := c.sum()

@@ -44,6 +44,19 @@ func Decode(raw []byte, v any) error {
 	return &JSONError{Msg: err.Error()}
 }
 
+// DecodeStrict is Decode of a file of ours, which has no member that v has no field for.
+func DecodeStrict(raw []byte, v any) error {
+	if err := Decode(raw, v); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil { // all else is right: it is such a member
+		return &JSONError{Msg: strings.TrimPrefix(err.Error(), "json: ")}
+	}
+	return nil
+}
+
 // DecodeList decodes an array whose elements are decoded one by one, so that an error of their own UnmarshalJSON has the
 // index too; null and nothing are an empty list.
 func DecodeList[T any](raw []byte, list *[]T) error {

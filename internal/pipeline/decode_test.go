@@ -96,6 +96,23 @@ func FuzzDecode(f *testing.F) {
 }
 
 // A place is put before an error of Decode alone, not before one that wraps it: what that says would be lost.
+// A file of another version, with a member more, is not read as if it had none.
+func TestDecodeStrict(t *testing.T) {
+	var v struct {
+		A int `json:"a"`
+	}
+	for text, want := range map[string]string{
+		`{"a":1}`: "", `{"a":1,"b":2}`: `unknown field "b"`, `{"a":"x"}`: "a: got a string", `{"a":1} {}`: "byte 9",
+	} {
+		switch err := DecodeStrict([]byte(text), &v); {
+		case want == "" && (err != nil || v.A != 1):
+			t.Errorf("%s: %v, %d", text, err, v.A)
+		case want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)):
+			t.Errorf("%s: got error %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestJSONAt(t *testing.T) {
 	inner := Decode([]byte(`{"a":1}`), new(map[string]string))
 	for _, tt := range []struct {
