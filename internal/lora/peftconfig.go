@@ -22,8 +22,13 @@ type peftConfig struct {
 	InitWeights      any      `json:"init_lora_weights"`
 	LayerReplication any      `json:"layer_replication"`
 	InvocationTokens []uint32 `json:"alora_invocation_tokens"`
-	RankPattern      patterns `json:"-"`
-	AlphaPattern     patterns `json:"-"`
+
+	// Read once more, for the order of their members.
+	Ranks  json.RawMessage `json:"rank_pattern"`
+	Alphas json.RawMessage `json:"alpha_pattern"`
+
+	RankPattern  patterns `json:"-"`
+	AlphaPattern patterns `json:"-"`
 }
 
 // maxConfig is the size in bytes beyond which an adapter_config.json is not read.
@@ -34,19 +39,12 @@ func parsePEFTConfig(text []byte) (*peftConfig, error) {
 		return nil, adapterErrorf("%d bytes, want at most %d", len(text), maxConfig)
 	}
 	c := &peftConfig{R: 8, Alpha: 8} // LoraConfig's defaults
-	var order struct {
-		Rank  json.RawMessage `json:"rank_pattern"`
-		Alpha json.RawMessage `json:"alpha_pattern"`
-	}
 	err := pipeline.Decode(text, c)
 	if err == nil {
-		err = pipeline.Decode(text, &order)
+		c.RankPattern, err = parsePatterns("rank_pattern", c.Ranks)
 	}
 	if err == nil {
-		c.RankPattern, err = parsePatterns("rank_pattern", order.Rank)
-	}
-	if err == nil {
-		c.AlphaPattern, err = parsePatterns("alpha_pattern", order.Alpha)
+		c.AlphaPattern, err = parsePatterns("alpha_pattern", c.Alphas)
 	}
 	if err != nil {
 		return nil, adapterErrorf("%s", err)
