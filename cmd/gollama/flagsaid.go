@@ -23,15 +23,9 @@ var saidIn = map[string]map[string]said{
 		"ubatch-size": {help: "tokens computed at once, at most"},
 	},
 	"finetune": {
-		"ctx-size":      {help: "tokens of an example, at most; 0 takes the model's training length"},
-		"batch-size":    {help: "llama-finetune's; has no effect: an update takes whole examples, see --batch"},
-		"ubatch-size":   {help: "examples are computed together up to this many tokens"},
-		"load-mode":     {help: "llama-finetune's; has no effect: " + noEffectInFinetune["load-mode"]},
-		"flash-attn":    {help: "llama-finetune's; has no effect: " + noEffectInFinetune["flash-attn"]},
-		"cache-type-k":  {help: "llama-finetune's; has no effect: " + noEffectInFinetune["cache-type-k"]},
-		"cache-type-v":  {help: "llama-finetune's; has no effect: " + noEffectInFinetune["cache-type-v"]},
-		"n-gpu-layers":  {help: "llama-finetune's; has no effect: " + noEffectInFinetune["n-gpu-layers"]},
-		"threads-batch": {help: "llama-finetune's; has no effect: " + noEffectInFinetune["threads-batch"]},
+		"ctx-size":    {help: "tokens of an example, at most; 0 takes the model's training length"},
+		"batch-size":  {help: "llama-finetune's; has no effect: an update takes whole examples, see --batch"},
+		"ubatch-size": {help: "examples are computed together up to this many tokens"},
 	},
 	"export-lora": {
 		"lora":        {help: "merge these adapters: GGUF files, or folders as PEFT leaves them", def: "none, must be given"},
@@ -43,6 +37,9 @@ var saidIn = map[string]map[string]said{
 func helpText(c *command, f *flagDef) string {
 	if s := saidIn[c.name][f.name]; s.help != "" {
 		return s.help
+	}
+	if why := noEffectInFinetune[f.name]; why != "" && c.name == "finetune" {
+		return "llama-finetune's; has no effect: " + why
 	}
 	return f.help
 }
