@@ -13,7 +13,7 @@ import (
 type CollectOptions struct {
 	First, Last int // layers, counted from 0: the outputs of these blocks
 	Token       TokenMode
-	Compat      bool         // with TokenAll: rows as llama-cvector-generator makes them
+	Compat      bool         // with TokenAll: rows as llama-cvector-generator makes them; its digits need engine.SetReference
 	Pad         engine.Token // with Compat: what the shorter side is filled up with
 	KeepRows    bool         // keep each sample, for what needs more than means; without it, memory does not grow with the pairs
 	Progress    func(share float64)

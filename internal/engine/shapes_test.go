@@ -3,9 +3,6 @@
 package engine
 
 import (
-	"bytes"
-	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -41,29 +38,7 @@ func writeBlocks(t *testing.T, typ ggml.Type) string {
 		norm(b + "attn_norm.weight"), matrix(b+"attn_q.weight", embd, embd), matrix(b+"attn_k.weight", embd, embd),
 		matrix(b+"attn_v.weight", embd, embd), matrix(b+"attn_output.weight", embd, embd), norm(b + "ffn_norm.weight"),
 		matrix(b+"ffn_gate.weight", embd, ff), matrix(b+"ffn_up.weight", embd, ff), matrix(b+"ffn_down.weight", ff, embd)}
-	path := filepath.Join(t.TempDir(), "blocks.gguf")
-	w, err := gguf.Create(path, kvs, list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for _, ti := range list {
-		x := make([]float32, ti.Elements())
-		for i := range x {
-			x[i] = float32(rnd.NormFloat64()) / 8
-		}
-		data, err := ggml.Quantize(ggml.Type(ti.Type), x, int(ti.Shape[0]), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.WriteTensor(ti.Name, bytes.NewReader(data)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return writeGGUF(t, "blocks.gguf", kvs, list)
 }
 
 // The logits of a token are the same bits whether tokens are evaluated one by one, by threes or all at once, with and without

@@ -3,11 +3,13 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
+	"gollama/internal/engine/ggml"
 	"gollama/internal/gguf"
 )
 
@@ -60,20 +62,23 @@ func tinyTensors() []gguf.TensorInfo {
 	return list
 }
 
-// fill writes the tensors with random values, norms around 1.
+// fill writes the tensors with random values, norms around 1, in their types.
 func fill(t *testing.T, w *gguf.Writer, tensors []gguf.TensorInfo) {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, ti := range tensors {
-		var buf bytes.Buffer
-		for range ti.Elements() {
-			x := float32(rnd.NormFloat64()) * 0.3
+		values := make([]float32, ti.Elements())
+		for i := range values {
+			values[i] = float32(rnd.NormFloat64()) * 0.3
 			if len(ti.Shape) == 1 {
-				x = 1 + x/10
+				values[i] = 1 + values[i]/10
 			}
-			_ = binary.Write(&buf, binary.LittleEndian, x)
 		}
-		if err := w.WriteTensor(ti.Name, &buf); err != nil {
+		data, err := binary.Append(nil, binary.LittleEndian, values)
+		if ti.Type != gguf.TypeF32 {
+			data, err = ggml.Quantize(ggml.Type(ti.Type), values, int(ti.Shape[0]), nil)
+		}
+		if err := errors.Join(err, w.WriteTensor(ti.Name, bytes.NewReader(data))); err != nil {
 			t.Fatal(err)
 		}
 	}
