@@ -185,8 +185,8 @@ func (c *Context) FlashAttention(q, k, v *Tensor, a FlashParams) (*Tensor, error
 // llama.cpp's own instead of ours (patches 0007 and 0009). It holds for the process; both are off. Only to compare with llama.cpp's
 // tools, and not while something is computed; before weights are loaded, if they are to be repacked as there.
 func SetReference(attention, products bool) {
-	C.ggml_cpu_set_reference(C.bool(attention))
-	C.ggml_cpu_set_panels_ref(C.bool(products)) // which the call before set too
+	C.ggml_cpu_set_flash_attn_ref(C.bool(attention))
+	C.ggml_cpu_set_panels_ref(C.bool(products))
 }
 
 // Graph is the order in which operations are computed. It belongs to its

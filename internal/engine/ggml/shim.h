@@ -54,8 +54,8 @@ bool   gg_dequantize(int type, const void * src, float * dst, int64_t n, gg_err 
 gk_to_float gg_to_float(int type);
 // Whether descriptor 1 was closed when the program was started.
 bool gg_stdout_closed(void);
-void ggml_cpu_set_reference(bool ref);  // of patch 0009, in none of ggml's headers
-void ggml_cpu_set_panels_ref(bool ref); // the same
+void ggml_cpu_set_flash_attn_ref(bool ref); // of patch 0007, in none of ggml's headers
+void ggml_cpu_set_panels_ref(bool ref);     // of patch 0009
 bool   gg_validate(int type, const void * src, size_t nbytes, gg_err * err);
 
 // Backends and scheduler.
