@@ -75,7 +75,8 @@ func collect(t testing.TB, m *engine.Model, pos, neg string, p engine.Params, o 
 }
 
 // Values of llama.cpp's own rows, by another program in 64 bits: the states of all tokens, filled up, of blocks 0 and 1.
-// Tolerances: the last printed digit; 1e-4 for elements, which llama.cpp's 32 bits move by 1e-5.
+// Tolerances: the last printed digit; 1e-4 for elements, which llama.cpp's 32 bits move by 1e-5; and 1e-3 for the angle to its own
+// directions, which are of a CPU with AVX2: with AVX-512 VNNI its kernels turn them by 5.4e-4.
 func TestAllTokens(t *testing.T) {
 	engine.SetReference(true, true)
 	defer engine.SetReference(false, false)
@@ -94,7 +95,7 @@ func TestAllTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, l := range mean {
-		if c := Cosine(l.Direction.Unit, widen(golden.Dirs[i+1])); c < 0.9999999 || l.Number != i+1 || l.Samples != 124 {
+		if c := Cosine(l.Direction.Unit, widen(golden.Dirs[i+1])); c < 1-1e-6/2 || l.Number != i+1 || l.Samples != 124 {
 			t.Errorf("block %d: cosine to llama.cpp's direction.%d is %.9f, %d samples, want 124", l.Block, l.Number, c, l.Samples)
 		}
 	}
