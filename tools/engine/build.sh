@@ -55,8 +55,8 @@ if [ "$os" = Darwin ]; then
     targets="$targets ggml-metal"
 fi
 
-# use DEST links DEST as .engine and leaves its key in a Go file, so that go, which does not look into
-# libraries, links anew when they change.
+# use DEST links DEST as .engine and leaves its key in a Go file, so that go, which does not look into libraries, compiles the
+# package again; build-info, which is in what it compiles, has the key too, so go links anew and runs tests again.
 use() {
     link "$1" "$top/.engine"
     stamp=$top/internal/engine/ggml/stamp.go
@@ -82,7 +82,7 @@ march=
 # The predefined macros stand for the compiler's version, its target and, with native, this CPU.
 macros=$("$cxx" $march -x c++ -dM -E - </dev/null 2>/dev/null || "$cxx" -x c++ -dM -E - </dev/null) ||
     die "the C++ compiler $cxx does not run" "make setup"
-layout=1 # of the installed folder; raise it when what is installed changes
+layout=2 # of the installed folder; raise it when what is installed changes
 key=$({
     echo "$layout $source_id $flags ${ENGINE_CMAKE:-} ${CFLAGS:-} ${CXXFLAGS:-} $arch $os"
     cat "$here"/patches/*.patch
@@ -142,6 +142,7 @@ for f in "$src"/licenses/* "$src"/vendor/*/LICENSE*; do
     [ ! -f "$f" ] || run cp "$f" "$out/licenses/$(basename "$(dirname "$f")")-$(basename "$f")"
 done
 {
+    echo "key: $key"
     echo "llama.cpp: $LLAMA_VERSION"
     echo "commit: $LLAMA_COMMIT"
     echo "ggml: $GGML_VERSION"
